@@ -25,7 +25,7 @@ from walreplay.delta.local import LocalTable
 from walreplay.delta.target import TableName, Target
 from walreplay.errors import TargetError, WalReplayError
 from walreplay.ledger import state as lock
-from walreplay.ledger.state import Holder
+from walreplay.ledger.state import Holder, to_json
 from walreplay.protocol import messages as m
 from walreplay.session import steps
 from walreplay.session.isolation import own_session
@@ -307,7 +307,7 @@ def test_a_run_that_was_paused_behind_making_a_table_brings_it_no_rows(
     dead = replace(here, host="node1", boot_id="b", pid=99, beat=here.beat - 2 * lock.LEASE)
 
     def take_over() -> None:
-        spark.sql(f"UPDATE _walreplay.state SET holder = '{dead.to_json()}'")
+        spark.sql(f"UPDATE _walreplay.state SET holder = '{to_json(dead)}'")
         done.append(walreplay.apply(spark, captures=mirror.captures, target=_CATALOG).status)
 
     def on_step(step: str) -> None:

@@ -29,7 +29,7 @@ from walreplay.errors import CaptureError, TargetError
 from walreplay.ledger import ledger as state_table
 from walreplay.ledger import state as lock
 from walreplay.ledger.ledger import Ledger
-from walreplay.ledger.state import Holder
+from walreplay.ledger.state import Holder, from_json, to_json
 from walreplay.protocol import messages as m
 from walreplay.table.table_run import TableRun
 from walreplay.writing import by_statements as row_statements
@@ -77,12 +77,12 @@ def _state(spark: SparkSession, target: object) -> tuple[int, Holder | None]:
     table = Target.parse(str(target)).ledger("state")
     (row,) = delta.read(spark, table).collect()
     (newest,) = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT 1").collect()
-    return newest.version, Holder.from_json(row.holder) if row.holder else None
+    return newest.version, from_json(Holder, row.holder) if row.holder else None
 
 
 def _hand_to(spark: SparkSession, target: object, holder: Holder) -> None:
     table = Target.parse(str(target)).ledger("state").sql
-    spark.sql(f"UPDATE {table} SET holder = '{holder.to_json()}'")
+    spark.sql(f"UPDATE {table} SET holder = '{to_json(holder)}'")
 
 
 def _elsewhere(silent: timedelta = timedelta()) -> Holder:

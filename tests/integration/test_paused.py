@@ -18,7 +18,7 @@ from support.truth import table_versions
 from walreplay.delta import statements as delta
 from walreplay.delta.target import Target
 from walreplay.errors import TargetError
-from walreplay.ledger.state import Holder
+from walreplay.ledger.state import Holder, from_json, to_json
 from walreplay.protocol import messages as m
 
 if TYPE_CHECKING:
@@ -106,6 +106,6 @@ def _silence(spark: SparkSession, target: Path) -> None:
     """Have it look as if the run had given no sign of life for an hour."""
     table = Target.parse(str(target)).ledger("state")
     (found,) = delta.read(spark, table).collect()
-    holder = Holder.from_json(found.holder)
+    holder = from_json(Holder, found.holder)
     holder = replace(holder, beat=holder.beat - timedelta(hours=1))
-    spark.sql(f"UPDATE {table.sql} SET holder = '{holder.to_json()}'")
+    spark.sql(f"UPDATE {table.sql} SET holder = '{to_json(holder)}'")

@@ -18,7 +18,7 @@ from walreplay.decode.change_batch import column_types
 from walreplay.decode.masking import Shown
 from walreplay.fold.events import from_ipc
 from walreplay.fold.versions import NO_TIME, Axis, Commits
-from walreplay.ledger.state import resume_to_json
+from walreplay.ledger.state import to_json
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.names import Output
 from walreplay.spark.workers.decode import Assigned, Assignment, DecodeTask, staged_rows
@@ -71,7 +71,7 @@ def test_the_time_of_a_change_is_that_of_the_cut_it_belongs_to(drawn: Drawn, cho
             planned = plan_run(files, stored, guessing=guessing, until=until)
             if planned is None:
                 continue
-            stored = resume_to_json(planned.plan.resume)
+            stored = to_json(planned.plan.resume)
             rows = staged(planned.plan, files)
             axis = axis_of(planned.plan, rows, before)
             for lsn, time in times(rows, axis):

@@ -14,7 +14,7 @@ from support.simulator import LEAST_BYTES, Drawn, captures, play
 from support.simulator_model import Rows, State, Transaction
 from walreplay.decode.scan import Until
 from walreplay.errors import CaptureError
-from walreplay.ledger.state import resume_to_json
+from walreplay.ledger.state import to_json
 
 Wish = tuple[int, bool, int]
 """Which transaction an end is near (a number that wraps around), whether by its time, and how far from it."""
@@ -46,7 +46,7 @@ def rows_of_runs(files: Files, ends: Sequence[Until | None], state: State, *, gu
     for until in ends:
         planned = plan_run(files, stored, guessing=guessing, until=until)
         if planned is not None:
-            stored = resume_to_json(planned.plan.resume)
+            stored = to_json(planned.plan.resume)
             for name, rows in decoded(planned.plan, files).items():
                 applied.setdefault(name, []).extend(rows)
         part = State(tuple(wanted(until, state.transactions)), {}, frozenset(), ())

@@ -18,7 +18,7 @@ from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
 from walreplay.errors import CaptureError, TruncatedMessage, WalReplayError
-from walreplay.ledger.state import resume_from_json
+from walreplay.ledger.state import from_json
 from walreplay.lsn import to_datetime
 from walreplay.progress import NoProgress
 from walreplay.protocol import messages as m
@@ -173,7 +173,7 @@ class MemoryIndex:
                     self.resumes[file.facts.name] = file.resume
 
     def resume_of(self, row: IndexedFile) -> Resume | None:
-        return resume_from_json(next(self.resumes[name] for name, other in self.rows.items() if other == row))
+        return from_json(Resume, next(self.resumes[name] for name, other in self.rows.items() if other == row))
 
     def other_bytes(self, name: str, indexed_length: int, length: int) -> CaptureError:
         return CaptureError("other bytes", path=name)

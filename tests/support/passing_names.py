@@ -15,7 +15,7 @@ from support.simulator_model import Transaction
 from walreplay.config import Settings
 from walreplay.delta.target import Target
 from walreplay.evolution.shapes import TableShape
-from walreplay.ledger.state import resume_to_json
+from walreplay.ledger.state import to_json
 from walreplay.session.folders import MountedFolder
 from walreplay.spark.staging import Staged, Staging
 from walreplay.spark.workers.rows import Total
@@ -94,7 +94,7 @@ class Mirror:
         staged = staging.of(rows)
         truncated = tuple(truncates)
         self._take(plan_tables(catalogue, staged, staging.uses, truncated, self.entries, self.settings, self.target))
-        self.stored = resume_to_json(planned.plan.resume)
+        self.stored = to_json(planned.plan.resume)
 
     def _take(self, run: RunPlan) -> None:
         for step in run.placement.moves:

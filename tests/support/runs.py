@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from walreplay.decode.files import ScanTask, scan_file
 from walreplay.decode.scan import Until
-from walreplay.ledger.state import plan_from_json, plan_to_json, resume_from_json, resume_to_json
+from walreplay.ledger.state import from_json, to_json
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import Relation
 from walreplay.spark.workers.decode import Assigned, DecodeTask, decode_batches
@@ -77,7 +77,7 @@ def plan_run(
     Returns:
         None when nothing has come since the last run.
     """
-    resume = None if stored is None else resume_from_json(stored)
+    resume = None if stored is None else from_json(Resume, stored)
     reading = what_is_new(files, resume)
     if not reading:
         return None
@@ -100,7 +100,7 @@ def plan_run(
             rescans += 1
             stitch.add_exact(scan_file(name, content, stitch.next_scan(framing, codec)))
     plan = stitch.plan()
-    stored_plan = plan_from_json(plan_to_json(plan))
+    stored_plan = from_json(Plan, to_json(plan))
     assert stored_plan == plan
     return Planned(stored_plan, rescans)
 
@@ -129,7 +129,7 @@ def plan_runs(
         planned = plan_run(files, stored, guessing=guessing, framing=framing, codec=codec)
         if planned is not None:
             yield files, planned
-            stored = resume_to_json(planned.plan.resume)
+            stored = to_json(planned.plan.resume)
 
 
 def staged(

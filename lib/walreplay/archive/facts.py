@@ -9,7 +9,7 @@ from datetime import datetime
 
 from walreplay.decode.summary import Block, Counts, FileScan, Part
 from walreplay.errors import ValueFormatError
-from walreplay.ledger.state import resume_to_json
+from walreplay.ledger.state import to_json
 from walreplay.lsn import to_datetime
 from walreplay.protocol.messages import Relation
 from walreplay.spark.captures import CaptureFile
@@ -158,7 +158,7 @@ class Recording:
                     replace(segment, seam=segment.seam and replace(segment.seam, data=b""))
                     for segment in deferred.segments
                 ]
-        self._files.append(FoundFile(facts, behind, None if resume is None else resume_to_json(resume)))
+        self._files.append(FoundFile(facts, behind, resume and to_json(resume)))
         return facts
 
     def _facts(self, stitch: Stitch, scan: FileScan, modified: int) -> FileFacts:

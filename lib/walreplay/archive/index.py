@@ -32,7 +32,7 @@ from walreplay.delta.local import newest_version
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import TableName, Target
 from walreplay.errors import CaptureError, ConfigError, TargetError, WalReplayError
-from walreplay.ledger.state import resume_from_json
+from walreplay.ledger.state import from_json
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.session.failures import failure_of, is_refused
 from walreplay.session.isolation import one_name, session_with
@@ -286,7 +286,7 @@ class ArchiveIndex:
         with index_errors(self._table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
             kept = delta.read(spark, self._table).where("resumes").where(f.col("scanned_as") == row.scanned_as)
             rows = kept.where(f.col("stream") == f.lit(row.stream)).select("resume").limit(1).collect()
-        return resume_from_json(rows[0].resume) if rows else None
+        return from_json(Resume, rows[0].resume) if rows else None
 
     def other_bytes(self, name: str, indexed_length: int, length: int) -> CaptureError:
         """Make the error for a file that is not the one that was indexed."""

@@ -163,7 +163,7 @@ class Ledger:
                     path=self._table.text,
                     remedy="Use the walreplay that wrote it; or apply the captures to a new target",
                 )
-            holder = lock.Holder.from_json(values["holder"]) if values["holder"] else None
+            holder = lock.from_json(lock.Holder, values["holder"]) if values["holder"] else None
             return _Stored(True, state_of(values, self._target), holder)
 
     # The lock
@@ -258,7 +258,7 @@ class Ledger:
         if before.row is None:
             return self._row.create(values_of(row, mine, self._target), exists=before.exists)
         unchanged = _Held(before.holder, silent=True, of=(row.run, row.phase))
-        return self._row.change({"holder": mine.to_json()}, unchanged)
+        return self._row.change({"holder": lock.to_json(mine)}, unchanged)
 
     def release(self) -> None:
         """Release the lock if this run has it.  A failure here must not hide why the run has ended."""
@@ -350,7 +350,7 @@ class Ledger:
 
     def _hand_to(self, holder: lock.Holder | None, mine: lock.Holder) -> bool:
         """Change only the holder if this run holds the lock, and return whether it did."""
-        return self._row.change({"holder": None if holder is None else holder.to_json()}, _Held(mine))
+        return self._row.change({"holder": holder and lock.to_json(holder)}, _Held(mine))
 
     def _let_go(self) -> None:
         if self._heartbeat is not None:
@@ -495,7 +495,7 @@ class _Held:
         """Return whether a known row meets the condition."""
         if self.of is not None and (row["run"], row["phase"]) != self.of:
             return False
-        row_holder = None if row["holder"] is None else lock.Holder.from_json(row["holder"])
+        row_holder = None if row["holder"] is None else lock.from_json(lock.Holder, row["holder"])
         if row_holder is None or self.holder is None:
             return row_holder is self.holder  # both None: nobody has the lock
         return row_holder.id == self.holder.id and (not self.silent or row_holder.beat == self.holder.beat)

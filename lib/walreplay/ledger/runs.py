@@ -26,7 +26,7 @@ from walreplay.delta.target import TableName, Target, ledger_errors
 from walreplay.delta.upkeep import optimize, upkeep_session, vacuum
 from walreplay.errors import TargetError
 from walreplay.evolution.shapes import OWN
-from walreplay.ledger.state import Load, State, at_work, now
+from walreplay.ledger.state import Load, State, at_work, from_json, now, to_json
 from walreplay.lsn import format_lsn, to_datetime
 from walreplay.protocol.messages import Relation
 from walreplay.report import RunReport, TableReport, json_value
@@ -160,7 +160,7 @@ def run_row(
         list(report.warnings),
         report.writer,
         None,  # kept_for_tables
-        None if load is None else load.to_json(),  # ``load``, from which base loads are read again
+        load and to_json(load),  # ``load``, from which base loads are read again
     )
 
 
@@ -218,7 +218,7 @@ def loads_of(runs: DataFrame, state: State | None) -> list[tuple[int, Load]]:
     One that was interrupted may have its row: a run ends with what is written to ``state``, behind it.
     """
     rows = runs.where(f"load IS NOT NULL AND run < {at_work(state)}").select("run", "load").orderBy("run")
-    return [(row.run, Load.from_json(row.load)) for row in rows.collect()]
+    return [(row.run, from_json(Load, row.load)) for row in rows.collect()]
 
 
 def unreadable(loads: Sequence[tuple[int, Load]], oid: int, run: int, applied_lsn: int | None) -> str:

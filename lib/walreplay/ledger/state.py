@@ -15,20 +15,19 @@ Plans are in the row as JSON.  `State` has all of it.
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import socket
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict, RootModel
 
 from walreplay.decode.change_batch import TIMESTAMP
 from walreplay.delta.commits import RunId
@@ -85,16 +84,6 @@ class Holder:
     def alive_now(self) -> Holder:
         """Return the holder with a beat of this moment."""
         return replace(self, beat=datetime.now(timezone.utc))
-
-    def to_json(self) -> str:
-        """Write it for the ledger."""
-        return json.dumps(asdict(self) | {"since": self.since.isoformat(), "beat": self.beat.isoformat()})
-
-    @classmethod
-    def from_json(cls, text: str) -> Holder:
-        """Read what `to_json` wrote."""
-        values = json.loads(text)
-        return cls(**values | {name: datetime.fromisoformat(values[name]) for name in ("since", "beat")})
 
     def __str__(self) -> str:
         since = self.since.isoformat(sep=" ", timespec="seconds")
@@ -210,37 +199,24 @@ def _user() -> str:
         return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
 
 
-class _Json(BaseModel):
-    """A plan or a resume; bytes are written in base64, because JSON has none."""
+_Record = TypeVar("_Record")
+
+
+class _Json(RootModel[_Record], Generic[_Record]):
+    """A record of the ledger; bytes are written in base64, because JSON has none."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
-    plan: Plan | None = None
-    resume: Resume | None = None
+
+def to_json(record: object) -> str:
+    """Write one of the ledger's records."""
+    return _Json.__class_getitem__(type(record))(record).model_dump_json()
 
 
-def plan_to_json(plan: Plan) -> str:
-    """Write a plan."""
-    return _Json(plan=plan).model_dump_json(exclude={"resume"})
-
-
-def plan_from_json(text: str) -> Plan:
-    """Read what `plan_to_json` wrote."""
-    plan = _Json.model_validate_json(text).plan
-    assert plan is not None
-    return plan
-
-
-def resume_to_json(resume: Resume) -> str:
-    """Write where the next run goes on."""
-    return _Json(resume=resume).model_dump_json(exclude={"plan"})
-
-
-def resume_from_json(text: str) -> Resume:
-    """Read what `resume_to_json` wrote."""
-    resume = _Json.model_validate_json(text).resume
-    assert resume is not None
-    return resume
+def from_json(kind: type[_Record], text: str) -> _Record:
+    """Read what `to_json` wrote of a record of a kind."""
+    record: _Record = _Json.__class_getitem__(kind).model_validate_json(text).root
+    return record
 
 
 # The row
@@ -254,7 +230,7 @@ REBUILDING: Final = "rebuilding"
 WORK: Final[Mapping[str, str]] = {PLANNED: "plan", LOADING: "load", REBUILDING: "rebuild"}
 """The phases of a run that is at work, or was interrupted, each with the field of `State` that has what the run does.
 
-It is written before any table has the run's commit, so that the next run can finish it.
+It is written before any table has the run's commit, so that the next run can finish it.  All have one column, ``plan``.
 """
 
 FORMAT: Final = 1  # Any other is refused
@@ -329,18 +305,6 @@ class Load:
         """The tables' relations."""
         return frozenset(oid for oid, _ in self.tables)
 
-    def to_json(self) -> str:
-        """Write the load."""
-        return json.dumps(asdict(self), ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, text: str) -> Load:
-        """Read what `to_json` wrote."""
-        values = json.loads(text)
-        values["tables"] = tuple((oid, name) for oid, name in values["tables"])
-        values["files"] = CopiedFiles.from_dict(values["files"])
-        return cls(**values)
-
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
@@ -372,29 +336,14 @@ class Rebuild:
     tables: tuple[Replacement, ...]
     load: Load | None = None
 
-    def to_json(self, target: Target) -> str:
-        """Write it."""
-        tables = []
-        for replacement in self.tables:
-            source, entry = target.relative(replacement.source), placed(replacement.entry, target.relative).to_json()
-            tables.append({"path": source.path, "parts": source.parts, "entry": entry, "rows": replacement.rows})
-        load = None if self.load is None else self.load.to_json()
-        return json.dumps({"id": self.id, "side": self.side, "tables": tables, "load": load}, ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, text: str, target: Target) -> Rebuild:
-        """Read what `to_json` wrote."""
-        values, tables = json.loads(text), []
-        for fields in values["tables"]:
-            source = target.absolute(TableName(fields["path"], tuple(fields["parts"])))
-            entry = placed(MirrorEntry.from_json(fields["entry"]), target.absolute)
-            tables.append(Replacement(source, entry, fields["rows"]))
-        load = None if values["load"] is None else Load.from_json(values["load"])
-        return cls(values["id"], values["side"], tuple(tables), load)
+    def placed(self, place: Callable[[TableName], TableName]) -> Rebuild:
+        """Return it with other names of its tables: in the ledger they are relative to the target."""
+        tables = (replace(table, source=place(table.source), entry=placed(table.entry, place)) for table in self.tables)
+        return replace(self, tables=tuple(tables))
 
 
 def placed(entry: MirrorEntry, place: Callable[[TableName], TableName]) -> MirrorEntry:
-    """Return an entry whose table has another name: in the ledger it is relative to the target."""
+    """Return an entry with another name of its table."""
     return replace(entry, table=place(entry.table))
 
 
@@ -487,19 +436,16 @@ _AS_THEY_ARE: Final = ("ledger", "source", "run", "captures", "files", "bytes", 
 
 def values_of(state: State, holder: Holder | None, target: Target) -> dict[str, Any]:
     """Return the row's values by their columns, in these columns' order."""
-    plan = None if state.plan is None else plan_to_json(state.plan)  # the column has what the phase says
-    if state.load is not None:
-        plan = state.load.to_json()
-    if state.rebuild is not None:
-        plan = state.rebuild.to_json(target)
+    rebuild = state.rebuild and state.rebuild.placed(target.relative)
+    work = state.plan or state.load or rebuild  # there is one of them at the most
     values = {name: getattr(state, name) for name in (*_AS_THEY_ARE, "phase", "started_at", "finished_at")} | {
         "format": FORMAT,
-        "plan": plan,
-        "resume": None if state.resume is None else resume_to_json(state.resume),
-        "seen": json.dumps(asdict(state.seen)),
-        "tables": [placed(entry, target.relative).to_json() for entry in state.tables],
+        "plan": work and to_json(work),
+        "resume": state.resume and to_json(state.resume),
+        "seen": to_json(state.seen),
+        "tables": [to_json(placed(entry, target.relative)) for entry in state.tables],
         "places": list(state.places),
-        "holder": None if holder is None else holder.to_json(),
+        "holder": holder and to_json(holder),
     }
     return {name: values[name] for name in SCHEMA.names}
 
@@ -511,12 +457,12 @@ def state_of(row: Mapping[str, Any], target: Target) -> State:
         **{name: row[name] for name in _AS_THEY_ARE},
         started_at=row["started_at"].astimezone(timezone.utc),
         finished_at=None if ended is None else ended.astimezone(timezone.utc),
-        plan=plan_from_json(plan) if phase == PLANNED else None,
-        load=Load.from_json(plan) if phase == LOADING else None,  # the same column: see `values_of`
-        rebuild=Rebuild.from_json(plan, target) if phase == REBUILDING else None,
-        resume=None if resume is None else resume_from_json(resume),
-        seen=SeenFiles(**json.loads(row["seen"])),
-        tables=tuple(placed(MirrorEntry.from_json(text), target.absolute) for text in row["tables"]),
+        plan=from_json(Plan, plan) if phase == PLANNED else None,
+        load=from_json(Load, plan) if phase == LOADING else None,
+        rebuild=from_json(Rebuild, plan).placed(target.absolute) if phase == REBUILDING else None,
+        resume=None if resume is None else from_json(Resume, resume),
+        seen=from_json(SeenFiles, row["seen"]),
+        tables=tuple(placed(from_json(MirrorEntry, text), target.absolute) for text in row["tables"]),
         places=tuple(row["places"]),
     )
 

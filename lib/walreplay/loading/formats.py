@@ -8,7 +8,7 @@ import io
 import re
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from walreplay.errors import CaptureError, ConfigError, NotSupported
 from walreplay.protocol.compression import in_steps
@@ -123,11 +123,6 @@ class CopiedFiles:
     description: str
     digest: str
     changed: int
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any] | None) -> CopiedFiles | None:
-        """Read what `dataclasses.asdict` wrote."""
-        return None if values is None else cls(**{**values, "options": CopyOptions(**values["options"])})
 
 
 def _checked(form: CopyFormat) -> CopyFormat:

@@ -6,18 +6,16 @@ another relation has taken has an entry too: its rows are set aside.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from shlex import quote
-from typing import Any, Final
+from typing import Final
 
 from walreplay.config.selection import NO_LAYOUT, Share, TableLayout
 from walreplay.delta.target import TableName
-from walreplay.evolution.shapes import MirrorColumn, TableShape
+from walreplay.evolution.shapes import TableShape
 from walreplay.names import output_of
-from walreplay.types.base import ColumnType, type_from_dict, type_to_dict
 
 ALWAYS: Final = -1  # The LSN of what holds from the beginning on
 
@@ -110,36 +108,6 @@ class MirrorEntry:
     def source_name(self) -> str:
         """The source's name, whichever of its outputs the table is."""
         return self.name.removesuffix(output_of(self.oid).suffix)
-
-    def to_json(self) -> str:
-        """Write the entry."""
-        return json.dumps(self, default=_plain, ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, text: str) -> MirrorEntry:
-        """Read what `to_json` wrote."""
-        values = json.loads(text)
-        table, shape, layout, share = (values[name] for name in ("table", "shape", "layout", "share"))
-        for column in shape["columns"]:
-            column |= {"type": type_from_dict(column["type"]), "was": tuple(column["was"])}
-        read = {
-            "table": TableName(table["path"], tuple(table["parts"])),
-            "shape": TableShape(tuple(MirrorColumn(**column) for column in shape["columns"]), shape["next_id"]),
-            "names": tuple(map(tuple, values["names"])),
-            "layout": TableLayout(tuple(map(tuple, layout["properties"])), tuple(layout["cluster_by"])),
-            "share": None if share is None else Share(**share),
-            "called": tuple(map(tuple, values["called"])),
-            "doubts": tuple(Doubt(**doubt) for doubt in values["doubts"]),
-            "identity": tuple(values["identity"]),
-        }
-        return cls(**values | read)
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    """Return a record's fields by their names, for JSON."""
-    if isinstance(value, ColumnType):
-        return type_to_dict(value)
-    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def made_again(entry: MirrorEntry | None) -> str:

@@ -141,6 +141,13 @@ class ColumnType:
     labels_in_array: bool = False
     as_sent: bool = False
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
+        from pydantic_core import core_schema  # workers have none
+
+        written = core_schema.plain_serializer_function_ser_schema(type_to_dict)
+        return core_schema.no_info_plain_validator_function(type_from_dict, serialization=written)
+
 
 class Rescued(NamedTuple):
     """A value that its column's type cannot hold: the number of its row in one append, and PostgreSQL's text."""

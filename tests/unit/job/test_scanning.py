@@ -23,11 +23,11 @@ from walreplay.decode.summary import FileScan
 from walreplay.errors import CaptureError, TargetError
 from walreplay.job import scanning
 from walreplay.job.scanning import RunInput, Scanning
-from walreplay.ledger.state import resume_from_json, resume_to_json
+from walreplay.ledger.state import from_json, to_json
 from walreplay.progress import NoProgress
 from walreplay.spark.captures import CaptureFile
 from walreplay.spark.workers.scan import scan_of
-from walreplay.stream.plan import Plan
+from walreplay.stream.plan import Plan, Resume
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Runs:
     def run(self, files: Files, until: Until | None = None) -> Plan | None:
         """Plan the next run, and record what it has found; None where there is nothing new."""
         files = {name: content for name, content in files.items() if content}
-        resume = None if self.stored is None else resume_from_json(self.stored)
+        resume = None if self.stored is None else from_json(Resume, self.stored)
         names = what_is_new(files, resume)
         if not names:
             return None
@@ -75,7 +75,7 @@ class Runs:
             one = Scanning(run, {}, until, index)
             plan = one.plan(reading)
             one.record()
-        self.stored = resume_to_json(plan.resume)
+        self.stored = to_json(plan.resume)
         return plan
 
     @property

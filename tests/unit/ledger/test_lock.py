@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from walreplay.ledger import state as lock
-from walreplay.ledger.state import LEASE, Heartbeat, Holder, why_dead
+from walreplay.ledger.state import LEASE, Heartbeat, Holder, from_json, to_json, why_dead
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which process a process id means")
 
@@ -39,7 +39,7 @@ def of(process):
 
 def test_a_holder_is_read_as_it_was_written():
     for holder in (Holder.here(), replace(Holder.here(), host="wörld'\\\"", process_start=None)):
-        assert Holder.from_json(holder.to_json()) == holder
+        assert from_json(Holder, to_json(holder)) == holder
 
 
 def test_a_holder_names_its_process():

@@ -8,10 +8,11 @@ import pytest
 from support.framings import frame
 from walreplay.decode.decoder import Decoder
 from walreplay.decode.files import ScanTask, scan_file
-from walreplay.ledger.state import plan_from_json, plan_to_json, resume_from_json, resume_to_json
+from walreplay.ledger.state import from_json, to_json
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.writer import encode
+from walreplay.stream.plan import Plan, Resume
 from walreplay.stream.planned import PlannedBytes
 from walreplay.stream.stitch import Stitch
 
@@ -55,7 +56,7 @@ def runs(*archives, seen=lambda column: column.number):
                 stitch.add_exact(scan_file(path, content, ScanTask(Framing.RAW, first=True)))
                 continue
             stitch.add_exact(scan_file(path, content, stitch.next_scan()))
-        plan = plan_from_json(plan_to_json(stitch.plan()))
+        plan = from_json(Plan, to_json(stitch.plan()))
         assert plan.announcements == PREFIX
         decoder = Decoder(Framing.RAW, announcements=plan.announcements)
         steps = sorted(((step, file) for file in plan.files for step in file.steps), key=lambda pair: pair[0].sequence)
@@ -69,7 +70,7 @@ def runs(*archives, seen=lambda column: column.number):
             assert batch.relation in plan.relations
             texts = batch.data.column(batch.data.num_columns - 1).to_pylist()
             found += [(text, seen(batch.relation.columns[1])) for text in texts]
-        resume = resume_from_json(resume_to_json(plan.resume))
+        resume = from_json(Resume, to_json(plan.resume))
     return found
 
 

@@ -13,7 +13,7 @@ from support.resending import framed
 from support.runs import Files, plan_run
 from walreplay.changes import decode_plan
 from walreplay.errors import OrderError
-from walreplay.ledger.state import resume_to_json
+from walreplay.ledger.state import to_json
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.stream.duplicates import DuplicateFileError
@@ -72,7 +72,7 @@ def ids(files: Files, *, stages: int = 1) -> list[int]:
         assert planned is not None
         for batch in decode_plan(planned.plan, some.__getitem__):
             found += batch.data["id"].to_pylist()
-        stored = resume_to_json(planned.plan.resume)
+        stored = to_json(planned.plan.resume)
     return found
 
 

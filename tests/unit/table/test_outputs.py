@@ -13,6 +13,7 @@ from walreplay.config.selection import metadata_of
 from walreplay.errors import ConfigError
 from walreplay.evolution.comments import metadata_comments, table_comment
 from walreplay.fold.events import Mode
+from walreplay.ledger.state import from_json, to_json
 from walreplay.names import Output, RowKind, output_of, source_oid
 from walreplay.table.placement import BEGINS, GOES_ON
 from walreplay.table.registry import MirrorEntry
@@ -40,7 +41,7 @@ def test_each_output_has_a_table_a_name_and_an_entry_of_its_own():
     assert [found[oid].table.path for oid in (9, LOG)] == ["/mirror/s/t", "/mirror/s/t__changes"]
     assert [found[oid].epochs[-1].identity.mode for oid in (9, LOG)] == [Mode.KEYED, Mode.APPEND]
     assert plan.changes == 1
-    assert {MirrorEntry.from_json(entry.to_json()) for entry in plan.entries} == set(plan.entries)
+    assert {from_json(MirrorEntry, to_json(entry)) for entry in plan.entries} == set(plan.entries)
 
 
 def test_what_tells_rows_apart_may_change_as_it_likes_in_a_change_log():

@@ -8,7 +8,7 @@ from walreplay.config.model import Narrowed, tables_named
 from walreplay.config.selection import Share, TableLayout
 from walreplay.delta.target import TableName, Target
 from walreplay.evolution.shapes import OWN, MirrorColumn, TableShape
-from walreplay.ledger.state import Rebuild, Replacement
+from walreplay.ledger.state import Rebuild, Replacement, from_json, to_json
 from walreplay.names import Output
 from walreplay.table.registry import MirrorEntry, made_again
 from walreplay.types import families, resolve
@@ -33,9 +33,9 @@ def test_an_entry_is_read_as_it_was_written(table):
     entry = MirrorEntry(
         16384, "s.t", table, SHAPE, set_aside=True, names=names, comment='PostgreSQL table s."T"', base_lsn=150
     )
-    assert MirrorEntry.from_json(entry.to_json()) == entry
+    assert from_json(MirrorEntry, to_json(entry)) == entry
     shared = dataclasses.replace(entry, share=Share("__source", "eu"))
-    assert MirrorEntry.from_json(shared.to_json()) == shared
+    assert from_json(MirrorEntry, to_json(shared)) == shared
     assert made_again(shared) == "apply to a new target"
 
 
@@ -50,7 +50,9 @@ def test_a_rebuild_is_read_as_it_was_written_wherever_its_folder_is_then(target)
         return Rebuild("an id", "0f", (Replacement(place.side("0f").table("s", "o'"), entry, 7),))
 
     elsewhere = Target.parse("/moved/to") if target.root is not None else target
-    assert Rebuild.from_json(told(target).to_json(target), elsewhere) == told(elsewhere)
+    assert from_json(Rebuild, to_json(told(target).placed(target.relative))).placed(elsewhere.absolute) == told(
+        elsewhere
+    )
 
 
 @pytest.mark.parametrize(
