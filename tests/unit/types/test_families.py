@@ -14,12 +14,12 @@ import pytest
 import walreplay
 from support.binary_cells import Binary, convert
 from walreplay.decode.columns import make, make_builder
+from walreplay.delta.statements import sql_type
 from walreplay.evolution.convert import convert as converted
 from walreplay.evolution.convert import keeps_values
 from walreplay.types import TypeOptions, families, resolve
 from walreplay.types.base import FAMILIES, Family, Meaning
 from walreplay.types.builtin import BUILTIN_TYPES
-from walreplay.types.documentation import delta_name
 from walreplay.types.families import may_be_rescued, output_of, text_of
 
 VECTOR, TEXT = 70001, 25
@@ -134,7 +134,7 @@ def test_a_conversion_to_text_and_back_changes_nothing(family):
 
 def test_a_type_is_of_one_family_and_its_column_has_a_name(family):
     assert all(resolve(OIDS[name], -1, {}).family is family for name in family.types)
-    assert delta_name(type_of(family).arrow)
+    assert sql_type(type_of(family).arrow)
     assert (family.meaning is Meaning.INTEGER) == (family.limits is not None)
     assert (family.meaning is None) == (family is families.STRING)
     assert not family.types or family.arrow is not None

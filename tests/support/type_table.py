@@ -1,6 +1,6 @@
 """The documentation's table of types, generated from the registry, so that it cannot differ from the code.
 
-``python -m walreplay.types.documentation docs/types.md`` writes it between its marks in that file.
+``PYTHONPATH=tests python -m support.type_table docs/types.md`` writes it between its marks in that file.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from walreplay.delta.statements import sql_type
 from walreplay.types.base import FAMILIES, Family
 from walreplay.types.builtin import BUILTIN_TYPES, OIDS
 from walreplay.types.families import STRING
 from walreplay.types.names import VECTORS
 from walreplay.types.registry import resolve
 
-BEGIN: Final = "<!-- The table: written by python -m walreplay.types.documentation docs/types.md -->"
+BEGIN: Final = "<!-- The table: written by python -m support.type_table docs/types.md -->"
 END: Final = "<!-- The table ends. -->"
 
 
@@ -129,28 +130,9 @@ def documented_types() -> list[str]:
     return [*with_family, *(name for names, _ in _texts() for name in names)]
 
 
-_DELTA_NAMES: Final = {
-    pa.bool_(): "boolean",
-    pa.int16(): "smallint",
-    pa.int32(): "int",
-    pa.int64(): "bigint",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.date32(): "date",
-    pa.timestamp("us"): "timestamp_ntz",
-    pa.timestamp("us", "UTC"): "timestamp",
-}
-
-
 def delta_name(kind: pa.DataType) -> str:
     """Return a column's type as Delta's users write it."""
-    if pa.types.is_list(kind):
-        return f"array<{delta_name(kind.value_type)}>"
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    return _DELTA_NAMES[kind]
+    return sql_type(kind).lower()
 
 
 def markdown() -> str:

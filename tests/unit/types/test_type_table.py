@@ -3,11 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from walreplay.delta.statements import sql_type
+from support.type_table import BEGIN, END, delta_name, describe, documented_types, main, renewed
 from walreplay.types import resolve
 from walreplay.types.base import FAMILIES
 from walreplay.types.builtin import BUILTIN_TYPES
-from walreplay.types.documentation import BEGIN, END, delta_name, describe, documented_types, main, renewed
 from walreplay.types.families import BINARY
 
 PAGE = Path(__file__).parents[3] / "docs" / "types.md"
@@ -15,7 +14,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "types.md"
 
 def test_the_documentation_says_what_the_registry_does():
     page = PAGE.read_text(encoding="utf-8")
-    assert page == renewed(page), "run python -m walreplay.types.documentation docs/types.md"
+    assert page == renewed(page), "run PYTHONPATH=tests python -m support.type_table docs/types.md"
 
 
 def test_every_built_in_type_is_in_the_table_once():
@@ -35,12 +34,6 @@ def test_a_familys_row_has_its_note(monkeypatch):
     monkeypatch.setitem(FAMILIES, "binary", BINARY)
     replace(BINARY, note="as sent")
     assert ("bytea", "binary", "all values fit; as sent") in describe()
-
-
-def test_types_are_called_as_spark_calls_them():
-    for oid in BUILTIN_TYPES:
-        arrow = resolve(oid, (12 << 16 | 2) + 4, {}).arrow
-        assert delta_name(arrow).upper() == sql_type(arrow)
 
 
 def test_a_page_is_written_anew_between_its_marks_alone(tmp_path):
