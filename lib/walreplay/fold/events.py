@@ -11,7 +11,7 @@ another key is not deleted, so key changes have to be followed (``follow`` of `e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -111,11 +111,6 @@ class Marks:
         """Return the marks of some of the events, perhaps in another order."""
         return Marks(self.ordinal[indices], self.operation[indices], self.top[indices])
 
-    @classmethod
-    def joined(cls, parts: Sequence[Marks]) -> Marks:
-        """Put marks one behind the other."""
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in _MARKS))
-
 
 @dataclass(slots=True)
 class Events:
@@ -179,74 +174,76 @@ class Events:
             unknown |= mask == 1
         return unknown
 
+    @property
+    def by_name(self) -> dict[str, Any]:
+        """All columns, of Arrow and of numpy, by names without the source's, so that none can collide; see `of`."""
+        columns = numbered("c", self.columns) | {"lsn": self.lsn, "ts": self.ts, "rescued": self.rescued}
+        columns |= {"action": self.action, "expected": self.expected}
+        columns |= {f"u{number}": mask for number, mask in sorted(self.unchanged.items())}
+        if self.old_key is not None:
+            columns |= numbered("o", self.old_key) | {"old_rescued": self.old_rescued}
+        if self.position is not None:
+            columns["position"] = self.position
+        if self.image is not None:
+            columns |= dict(zip(_IMAGE, self.image, strict=True))
+        if self.marks is not None:
+            columns |= {name: getattr(self.marks, name) for name in _MARKS}
+        return columns
+
+    @classmethod
+    def of(cls, by_name: Mapping[str, Any]) -> Events:
+        """Make events of such columns."""
+        numbers = {letter: dict[int, Any]() for letter in "cuo"}
+        for name, column in by_name.items():
+            if name[1:].isdigit():
+                numbers[name[0]][int(name[1:])] = column
+        return cls(
+            columns=list(numbers["c"].values()),
+            unchanged=numbers["u"],
+            image=(by_name[_IMAGE[0]], by_name[_IMAGE[1]]) if _IMAGE[0] in by_name else None,
+            old_key=list(numbers["o"].values()) or None,
+            marks=Marks(*(by_name[name] for name in _MARKS)) if _MARKS[0] in by_name else None,
+            **{name: by_name.get(name) for name in ("lsn", "ts", "rescued", "action", "expected", *_OPTIONAL)},
+        )
+
     def slice(self, start: int, stop: int) -> Events:
         """Return consecutive events, without copying them."""
-        return self._chosen(slice(start, stop), lambda column: column.slice(start, stop - start))
+        return Events.of({name: column[start:stop] for name, column in self.by_name.items()})
 
     def take(self, indices: NDArray[Any]) -> Events:
         """Return some of the events, perhaps in another order."""
-        arrow_indices = pa.array(indices)
-        return self._chosen(indices, lambda column: column.take(arrow_indices))
+        index, columns = pa.array(indices), self.by_name.items()
+        return Events.of({name: item[indices] if _is_numpy(name) else item.take(index) for name, item in columns})
 
-    def _chosen(self, indices: Any, select: Callable[[pa.Array], pa.Array]) -> Events:
-        return Events(
-            columns=[select(column) for column in self.columns],
-            lsn=select(self.lsn),
-            ts=select(self.ts),
-            rescued=select(self.rescued),
-            action=self.action[indices],
-            expected=self.expected[indices],
-            unchanged={number: mask[indices] for number, mask in self.unchanged.items()},
-            image=None if self.image is None else (self.image[0][indices], self.image[1][indices]),
-            old_key=None if self.old_key is None else [select(column) for column in self.old_key],
-            old_rescued=None if self.old_rescued is None else select(self.old_rescued),
-            position=None if self.position is None else self.position[indices],
-            marks=None if self.marks is None else self.marks.take(indices),
-        )
+
+_MARKS: Final = ("ordinal", "operation", "top")
+_IMAGE: Final = ("image_0", "image_1")
+_OPTIONAL: Final = ("old_rescued", "position")
+_IN_ALL: Final = ("position", *_MARKS)
+"""Columns that are left out where a part has none: its events are in order already, and have no marks."""
+
+
+def _is_numpy(name: str) -> bool:
+    """Return whether a column of `Events.by_name` is one of numpy's."""
+    return name in ("action", "expected", *_IN_ALL, *_IMAGE) or (name[0] == "u" and name[1:].isdigit())
 
 
 def concat(parts: Sequence[Events]) -> Events:
     """Put events one behind the other."""
     if len(parts) == 1:
         return parts[0]
-
-    def masks(part: Events, number: int) -> NDArray[np.uint8]:
-        return part.unchanged.get(number, np.zeros(part.rows, np.uint8))
-
-    numbers = sorted({number for part in parts for number in part.unchanged})
-    old_key = old_rescued = images = position = None
-    template = next((part.old_key for part in parts if part.old_key is not None), None)  # for the NULLs of other parts
-    if template is not None:
-        old_key = [
-            join_arrays(
-                [part.old_key[k] if part.old_key is not None else pa.nulls(part.rows, column.type) for part in parts]
-            )
-            for k, column in enumerate(template)
-        ]
-        old_rescued = join_arrays(
-            [part.old_rescued if part.old_rescued is not None else pa.nulls(part.rows, pa.string()) for part in parts]
-        )
-    if any(part.image is not None for part in parts):
-        halves = [part.image or (np.zeros(part.rows, np.uint64),) * 2 for part in parts]  # nobody reads these zeros
-        images = np.concatenate([first for first, _ in halves]), np.concatenate([second for _, second in halves])
-    positions = [part.position for part in parts if part.position is not None]
-    if len(positions) == len(parts):  # else they are in order already
-        position = np.concatenate(positions)
-    marks = [part.marks for part in parts if part.marks is not None]
-    return Events(
-        columns=[join_arrays([part.columns[n] for part in parts]) for n in range(len(parts[0].columns))],
-        lsn=join_arrays([part.lsn for part in parts]),
-        ts=join_arrays([part.ts for part in parts]),
-        rescued=join_arrays([part.rescued for part in parts]),
-        action=np.concatenate([part.action for part in parts]),
-        expected=np.concatenate([part.expected for part in parts]),
-        unchanged={number: np.concatenate([masks(part, number) for part in parts]) for number in numbers},
-        image=images,
-        old_key=old_key,
-        old_rescued=old_rescued,
-        position=position,
-        marks=Marks.joined(marks) if len(marks) == len(parts) else None,
-    )
+    columns_of_parts, joined = [part.by_name for part in parts], dict[str, Any]()
+    for name in dict.fromkeys(name for columns in columns_of_parts for name in columns):
+        given = [columns.get(name) for columns in columns_of_parts]
+        kind = next(column for column in given if column is not None)  # of zeros and NULLs of the other parts
+        if any(column is None for column in given) and name in _IN_ALL:
+            continue
+        pairs = zip(parts, given, strict=True)
+        if _is_numpy(name):  # nobody reads an image of zeros
+            joined[name] = np.concatenate([np.zeros(p.rows, kind.dtype) if a is None else a for p, a in pairs])
+        else:
+            joined[name] = join_arrays([pa.nulls(p.rows, kind.type) if a is None else a for p, a in pairs])
+    return Events.of(joined)
 
 
 def rejoin(parts: Sequence[Events]) -> Events:
@@ -298,59 +295,16 @@ def image_hashes(events: Events) -> Hashes:
     return hash_rows(events.columns, events.rows, events.rescued)
 
 
-# How events travel between tasks: one Arrow IPC stream, columns by number, so that no name can collide.
-_ARROW: Final = ("lsn", "ts", "rescued", "old_rescued")
-_MARKS: Final = ("ordinal", "operation", "top")
-_NUMPY: Final = ("action", "expected", "position", "image_0", "image_1", *_MARKS)
-
-
 def to_ipc(events: Events) -> pa.Buffer:
     """Write events as a compressed Arrow IPC stream."""
-    columns = numbered("c", events.columns) | {"lsn": events.lsn, "ts": events.ts, "rescued": events.rescued}
-    columns |= {"action": events.action, "expected": events.expected}
-    columns |= {f"u{number}": mask for number, mask in sorted(events.unchanged.items())}
-    if events.old_key is not None:
-        columns |= numbered("o", events.old_key) | {"old_rescued": events.old_rescued}
-    if events.position is not None:
-        columns["position"] = events.position
-    if events.image is not None:
-        columns["image_0"], columns["image_1"] = events.image
-    if events.marks is not None:
-        columns |= {name: getattr(events.marks, name) for name in _MARKS}
-    return batch_to_ipc(named(columns))
+    return batch_to_ipc(named(events.by_name))
 
 
 def from_ipc(data: pa.Buffer | bytes) -> Events:
     """Read what `to_ipc` wrote."""
     batch = batch_from_ipc(data)
-    columns, unchanged, old_key = [], {}, []
-    arrow: dict[str, pa.Array] = {}
-    numpy: dict[str, Any] = {}
-    for name, array in zip(batch.schema.names, batch.columns, strict=True):
-        if name in _ARROW:
-            arrow[name] = array
-        elif name in _NUMPY:
-            numpy[name] = array.to_numpy()
-        elif name[0] == "c":
-            columns.append(array)
-        elif name[0] == "u":
-            unchanged[int(name[1:])] = array.to_numpy()
-        else:
-            old_key.append(array)
-    return Events(
-        columns=columns,
-        lsn=arrow["lsn"],
-        ts=arrow["ts"],
-        rescued=arrow["rescued"],
-        action=numpy["action"],
-        expected=numpy["expected"],
-        unchanged=unchanged,
-        image=(numpy["image_0"], numpy["image_1"]) if "image_0" in numpy else None,
-        old_key=old_key or None,
-        old_rescued=arrow.get("old_rescued"),
-        position=numpy.get("position"),
-        marks=Marks(*(numpy[name] for name in _MARKS)) if _MARKS[0] in numpy else None,
-    )
+    columns = zip(batch.schema.names, batch.columns, strict=True)
+    return Events.of({name: column.to_numpy() if _is_numpy(name) else column for name, column in columns})
 
 
 def with_deleted_column(events: Events, identity: Identity, *, all_deleted: bool = False) -> Events:
