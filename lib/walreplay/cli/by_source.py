@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import walreplay
-from walreplay.cli.printing import (
-    Printing,
-    write_audit,
-    write_cut,
-    write_index,
-    write_maintenance,
-    write_report,
-    write_status,
-)
+from walreplay.cli.printing import Printing, write_cut, write_report, write_status
 from walreplay.cli.remedies import filled
-from walreplay.cli.running import asked, captures_given, run
+from walreplay.cli.running import asked, captures_given, run, run_and_print
 from walreplay.console import Screen
 from walreplay.errors import ConfigError
 from walreplay.lsn import format_lsn
+from walreplay.report import JsonResult
 
 if TYPE_CHECKING:
     from walreplay.config import Configuration, Settings
     from walreplay.job.sources import Source
     from walreplay.ledger.status import TargetStatus
-    from walreplay.report import MaintenanceReport, RunReport, SourcesReport
+    from walreplay.report import RunReport, SourcesReport
 
-_Result = TypeVar("_Result")
+_Report = TypeVar("_Report", bound=JsonResult)
 
 
 def _refuse_sources(names: Sequence[str] | None) -> None:
@@ -136,67 +128,45 @@ def apply_by_source(
     report.raise_first()
 
 
-def look_by_source(
-    command: str,
+def each_of(
     config: Configuration,
     names: Sequence[str] | None,
-    *,
     captures: str | None,
-    index: str | None,
+    work: Callable[[Any, str, Settings, Any], _Report],
+    write: Callable[[Screen, _Report], None],
     printing: Printing,
-    values: bool = False,
-) -> bool:
-    """Index or audit the captures of each source, and print what was found.
+) -> Iterator[_Report]:
+    """Do some work with Spark for each source, or with a configuration without sources, and print what came of it.
 
     Args:
-        command: ``index`` or ``audit``.
+        captures: those that are given; empty for work without any.
+        work: takes the session, and of a source the captures, the settings and the progress display.
 
-    Returns:
-        whether everything is whole, as far as it was looked at.
+    Yields:
+        what came of each; the error of one that has failed, which is printed by then, decides the exit code.
     """
-    _refuse_captures(captures, config)
+    if not config.sources:
+        given = place_of(config, names, captures)
+        yield run_and_print(lambda spark, progress: work(spark, *given, progress), write, printing)
+        return
+    _refuse_captures(captures or None, config)
     chosen = config.chosen(names)
-    if index is not None and len(chosen) > 1:  # two archives in one index would mix
-        raise ConfigError("--index is the index of one source's captures", remedy="Name the source, with --source")
 
-    def look(spark: Any, source: Source) -> Any:
-        if command == "index":
-            return walreplay.index(spark, source.captures, index, source.settings, source.progress)
-        return walreplay.audit(spark, source.captures, index, source.settings, source.progress, values=values)
+    def all_of_it(spark: Any, progress: Any) -> SourcesReport[_Report]:
+        from walreplay.job.sources import each_source  # imports pyspark
 
-    report = _each(config, chosen, look, quiet=printing.quiet)
-    _show(report, write_index if command == "index" else write_audit, printing)
+        def of_source(of: Source) -> _Report:
+            return work(spark, of.captures, of.settings, of.progress)
+
+        return each_source(spark, config, of_source, sources=chosen, progress=progress)
+
+    report = run(all_of_it, quiet=printing.quiet)
+    _show(report, write, printing)
     for source_report in report.sources:
         if source_report.error is not None:
-            raise source_report.error  # printed above; it decides the exit code
-        if command == "audit" and source_report.result is not None and not source_report.result.is_whole:
-            return False
-    return True
-
-
-def maintain_by_source(
-    target: str,
-    config: Configuration,
-    names: Sequence[str] | None,
-    table: str | None,
-    *,
-    dry_run: bool,
-    printing: Printing,
-) -> bool:
-    """Maintain what a target has of each source, and print what was done; return whether everything was.
-
-    Args:
-        table: see `walreplay.maintain`.
-    """
-
-    def maintain(spark: Any, source: Source) -> MaintenanceReport:
-        settings, shown = source.settings, source.progress
-        return walreplay.maintain(spark, target, table, config=settings, dry_run=dry_run, progress=shown)
-
-    report = _each(config, config.chosen(names), maintain, quiet=printing.quiet)
-    _show(report, write_maintenance, printing)
-    report.raise_first()
-    return not any(result.has_failed for result in report.results.values())
+            raise source_report.error
+        assert source_report.result is not None
+        yield source_report.result
 
 
 def status_by_source(
@@ -224,19 +194,6 @@ def status_by_source(
 def _refuse_captures(captures: str | None, config: Configuration) -> None:
     if captures is not None:
         config.single()  # raises: --captures is for a configuration without sources
-
-
-def _each(
-    config: Configuration, names: Sequence[str], work: Callable[[Any, Source], _Result], *, quiet: bool
-) -> SourcesReport[_Result]:
-    """Start Spark, and do some work with it for each of some sources."""
-
-    def all_of_it(spark: Any, progress: Any) -> SourcesReport[_Result]:
-        from walreplay.job.sources import each_source  # imports pyspark
-
-        return each_source(spark, config, partial(work, spark), sources=names, progress=progress)
-
-    return run(all_of_it, quiet=quiet)
 
 
 def _show(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 import walreplay
-from walreplay.cli.by_source import apply_by_source, maintain_by_source, place_of, settings_of
+from walreplay.cli.by_source import apply_by_source, each_of, place_of, settings_of
 from walreplay.cli.printing import Printing, write_forecast, write_maintenance, write_report
 from walreplay.cli.running import (
     AcceptChangedTables,
@@ -32,7 +32,9 @@ from walreplay.console import Screen
 from walreplay.errors import ConfigError
 
 if TYPE_CHECKING:
-    from walreplay.config import Settings
+    from walreplay.config import Configuration, Settings
+    from walreplay.progress import Progress
+    from walreplay.report import MaintenanceReport
 
 app = typer.Typer(
     name="walreplay",
@@ -138,20 +140,7 @@ def apply_command(
     """Apply new captures to the Delta tables of the target."""
     printing = Printing(as_json, report_file, quiet)
     loaded_config = configuration(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
-    if loaded_config.sources and not dry_run:  # a forecast is of one source
-        apply_by_source(target, loaded_config, source, captures=captures, printing=printing, metrics=metrics)
-        return
-    place, settings = place_of(loaded_config, source, captures, "a dry run" if dry_run else "")
-    if dry_run:
-        _forecast(place, target, settings, printing)
-        return
-    run_and_print(
-        lambda spark, progress: walreplay.apply(
-            spark, captures=place, target=target, config=settings, progress=progress, metrics=metrics
-        ),
-        write_report,
-        printing,
-    )
+    _applied("apply", captures, target, loaded_config, source, printing, {"metrics": metrics}, dry_run=dry_run)
 
 
 @app.command("backfill")
@@ -179,23 +168,9 @@ def backfill_command(
 
     until_of(until_lsn, until_time)  # said before Spark starts, if it cannot be read
     loaded_config = configuration(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
-    ends: dict[str, Any] = {"until_lsn": until_lsn, "until_time": until_time}
-    parts: dict[str, Any] = {"table": table, "outputs": output or None, "from_lsn": from_lsn}
-    alone = _alone(dry_run, parts)
-    if loaded_config.sources and not alone:
-        apply_by_source(target, loaded_config, source, captures=captures, printing=printing, metrics=metrics, **ends)
-        return
-    place, settings = place_of(loaded_config, source, captures, alone)
-    if dry_run:
-        _forecast(place, target, settings, printing, **ends, **parts)
-        return
-    run_and_print(
-        lambda spark, progress: walreplay.backfill(
-            spark, captures=place, target=target, config=settings, progress=progress, metrics=metrics, **ends, **parts
-        ),
-        write_report,
-        printing,
-    )
+    asked: dict[str, Any] = {"until_lsn": until_lsn, "until_time": until_time, "metrics": metrics}
+    asked |= {"table": table, "outputs": output or None, "from_lsn": from_lsn}
+    _applied("backfill", captures, target, loaded_config, source, printing, asked, dry_run=dry_run)
 
 
 @app.command("rebuild")
@@ -305,35 +280,51 @@ def maintain_command(
     quiet: Quiet = False,
 ) -> None:
     """Write small files together, remove unreferenced ones, and clean up the ledger, where that is needed."""
+
+    def work(spark: Any, _: str, settings: Settings, progress: Progress) -> MaintenanceReport:
+        return walreplay.maintain(spark, target, table, config=settings, dry_run=dry_run, progress=progress)
+
     printing = Printing(as_json, report_file, quiet)
-    loaded_config = configuration(config)
-    if loaded_config.sources:
-        is_done = maintain_by_source(target, loaded_config, source, table, dry_run=dry_run, printing=printing)
-    else:
-        settings = settings_of(loaded_config, source[0] if source else None)  # none are configured: refuses a --source
-        report = run_and_print(
-            lambda spark, progress: walreplay.maintain(
-                spark, target, table, config=settings, dry_run=dry_run, progress=progress
-            ),
-            write_maintenance,
-            printing,
-        )
-        is_done = not report.has_failed
-    if not is_done:
+    reports = list(each_of(configuration(config), source, "", work, write_maintenance, printing))
+    if any(report.has_failed for report in reports):
         raise typer.Exit(1)
 
 
-def _alone(dry_run: bool, parts: Mapping[str, Any]) -> str:
-    """Return what makes a backfill one of a single source; empty if nothing does."""
+def _applied(
+    command: Literal["apply", "backfill"],
+    captures: str | None,
+    target: str,
+    config: Configuration,
+    names: Sequence[str] | None,
+    printing: Printing,
+    asked: Mapping[str, Any],
+    *,
+    dry_run: bool,
+) -> None:
+    """Apply what is new of each source, or of a single one a part; or print what would be done.
+
+    Args:
+        asked: what is asked for, by the command's own arguments.
+    """
+    given = {name: value for name, value in asked.items() if value is not None}
+    alone = "a backfill of a part" if given.keys() & {"table", "outputs", "from_lsn"} else ""
+    alone = "a dry run" if dry_run else alone  # a forecast is of one source, and so is a part
+    if config.sources and not alone:
+        apply_by_source(target, config, names, captures=captures, printing=printing, **given)
+        return
+    place, settings = place_of(config, names, captures, alone)
     if dry_run:
-        return "a dry run"
-    return "a backfill of a part" if any(part is not None for part in parts.values()) else ""
-
-
-def _forecast(captures: str, target: str, settings: Settings, printing: Printing, **asked: Any) -> None:
-    """Print what a command would do."""
+        given.pop("metrics", None)
+        run_and_print(
+            lambda spark, progress: walreplay.forecast(spark, place, target, settings, progress=progress, **given),
+            write_forecast,
+            printing,
+        )
+        return
     run_and_print(
-        lambda spark, progress: walreplay.forecast(spark, captures, target, settings, progress=progress, **asked),
-        write_forecast,
+        lambda spark, progress: getattr(walreplay, command)(
+            spark, captures=place, target=target, config=settings, progress=progress, **given
+        ),
+        write_report,
         printing,
     )

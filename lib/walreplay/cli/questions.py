@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 import walreplay
-from walreplay.cli.by_source import look_by_source, place_of, settings_of, settings_to_ask, status_by_source
+from walreplay.cli.by_source import each_of, settings_of, settings_to_ask, status_by_source
 from walreplay.cli.commands import OfSource
 from walreplay.cli.commands import app as app
 from walreplay.cli.printing import (
@@ -34,10 +35,15 @@ from walreplay.cli.running import (
     Target,
     asked,
     configuration,
-    run_and_print,
 )
 from walreplay.console import Screen
 from walreplay.errors import ConfigError
+
+if TYPE_CHECKING:
+    from walreplay.archive.audit import AuditReport
+    from walreplay.archive.joining import IndexReport
+    from walreplay.config import Configuration, Settings
+    from walreplay.progress import Progress
 
 _NOT_WHOLE: Final = 3  # the exit code of an audit that has found something damaged or missing
 
@@ -54,15 +60,13 @@ def index_command(
     quiet: Quiet = False,
 ) -> None:
     """Write down what is in each capture file, so that later commands need not read it to know."""
-    printing = Printing(as_json, report_file, quiet)
     loaded_config = configuration(config, allow_gaps=allow_gaps)
-    if loaded_config.sources:
-        look_by_source("index", loaded_config, source, captures=captures, index=index, printing=printing)
-        return
-    place, settings = place_of(loaded_config, source, captures)
-    run_and_print(
-        lambda spark, progress: walreplay.index(spark, place, index, settings, progress), write_index, printing
-    )
+    _refuse_common(index, loaded_config, source)
+
+    def work(spark: Any, place: str, settings: Settings, progress: Progress) -> IndexReport:
+        return walreplay.index(spark, place, index, settings, progress)
+
+    list(each_of(loaded_config, source, captures, work, write_index, Printing(as_json, report_file, quiet)))
 
 
 @app.command("audit")
@@ -79,21 +83,21 @@ def audit_command(
     quiet: Quiet = False,
 ) -> None:
     """Show what an archive holds, and all that is damaged or missing; exit code 3 if anything is."""
-    printing = Printing(as_json, report_file, quiet)
     loaded_config = configuration(config)
-    if loaded_config.sources:
-        is_whole = look_by_source(
-            "audit", loaded_config, source, captures=captures, index=index, printing=printing, values=values
-        )
-    else:
-        place, settings = place_of(loaded_config, source, captures)
-        is_whole = run_and_print(
-            lambda spark, progress: walreplay.audit(spark, place, index, settings, progress, values=values),
-            write_audit,
-            printing,
-        ).is_whole
-    if not is_whole:
+    _refuse_common(index, loaded_config, source)
+
+    def work(spark: Any, place: str, settings: Settings, progress: Progress) -> AuditReport:
+        return walreplay.audit(spark, place, index, settings, progress, values=values)
+
+    reports = each_of(loaded_config, source, captures, work, write_audit, Printing(as_json, report_file, quiet))
+    if not all(report.is_whole for report in reports):
         raise typer.Exit(_NOT_WHOLE)
+
+
+def _refuse_common(index: str | None, config: Configuration, names: Sequence[str] | None) -> None:
+    """Refuse one index of several archives, which would mix in it."""
+    if index is not None and len(config.chosen(names) if config.sources else ()) > 1:
+        raise ConfigError("--index is the index of one source's captures", remedy="Name the source, with --source")
 
 
 @app.command("inspect")

@@ -643,7 +643,6 @@ def test_a_dry_run_prints_what_would_be_done(monkeypatch, capsys):
     assert (captures, target) == ("in", "out")
     assert options | {"progress": None} == {
         "until_lsn": "0/10",
-        "until_time": None,
         "table": "s.t",
         "outputs": ["changelog"],
         "from_lsn": "0/1",
