@@ -68,10 +68,8 @@ def uncompressed(path: str) -> str:
     return _COMPRESSION.sub("", path)
 
 
-def list_files(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, order: Order = "natural", hidden: bool = False
-) -> list[str]:
-    """Return the named files, and the files of named folders, sorted.
+def list_files(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, hidden: bool = False) -> list[str]:
+    """Return the named files, and the files of named folders, in the natural order.
 
     Args:
         hidden: also those whose names, or whose folders', begin with ``.`` or ``_``.
@@ -86,7 +84,7 @@ def list_files(
         refuse_endless(path)
         if path.is_dir():
             folder_files = (file for file in path.rglob("*") if file.is_file() and (hidden or not _hidden(file, path)))
-            files.extend(map(str, sorted(folder_files, key=lambda file: sort_key(order, str(file), _modified(file)))))
+            files.extend(natural_order(map(str, folder_files)))
         elif path.exists():
             files.append(str(path))
         else:
@@ -144,11 +142,6 @@ def _special(path: Path, pattern: str | None) -> Iterator[Path]:
 
 def _hidden(file: Path, root: Path) -> bool:
     return any(part.startswith((".", "_")) for part in file.relative_to(root).parts)
-
-
-def _modified(file: Path) -> int:
-    # Hadoop's file systems have milliseconds: with more, Spark's listing would have another order.
-    return file.stat().st_mtime_ns // 1_000_000 * 1_000
 
 
 def escape_glob(text: str) -> str:

@@ -30,7 +30,7 @@ from support.pages import (
     tagged,
 )
 from walreplay.cli.questions import app
-from walreplay.config import Configuration, load_configuration, load_settings
+from walreplay.config import Configuration, load_configuration, make_settings
 from walreplay.config.keys import COMMIT_LSN, COMMIT_TS, LOG_COLUMNS
 from walreplay.errors import ConfigError
 
@@ -183,7 +183,7 @@ def test_both_halves_of_an_alternative_are_tried(tmp_path: Path) -> None:
     both = tmp_path / "both.yaml"
     both.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError):
-        load_settings(both)
+        make_settings(both)
 
 
 # The command line.

@@ -39,11 +39,12 @@ from walreplay.report import JsonResult
 from walreplay.session.isolation import settings as set_for_a_while
 from walreplay.spark.captures import files_a_batch, read_files
 from walreplay.spark.workers.decode import COUNTED, RECORDED, AuditTask, Values, count_batches, record_batches
-from walreplay.stream.duplicates import DuplicateFileError, agree_in_sql, differing, unknown
+from walreplay.stream.duplicates import VERDICTS, DuplicateFileError, verdict_in_sql
 from walreplay.stream.plan import Plan
 from walreplay.stream.stitch import Stitch
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -87,8 +88,7 @@ def compare_copies(
     if not files:
         return []
     task = AuditTask(files, plan.versions, plan.type_versions, {}, settings.of_tasks)
-    size = sum(file.length for file in files.values())
-    records = read_files(spark, list(files), size).mapInArrow(partial(record_batches, task=task), sql_schema(RECORDED))
+    records = _decoded(spark, task, record_batches, RECORDED)
     with set_for_a_while(spark, files_a_batch(files)):
         rows = _verdicts(spark, records, plan, resent, highs).limit(MOST_TOLD).collect()
     errors: list[WalReplayError] = []
@@ -96,9 +96,14 @@ def compare_copies(
         if row.error is not None:
             errors.append(from_dict(json.loads(row.error)))
             continue
-        error_of = unknown if row.verdict == "unknown" else differing
-        errors.append(error_of(row.commit_lsn, row.xid, row.path, row.offset))
+        errors.append(VERDICTS[row.verdict](row.commit_lsn, row.xid, row.path, row.offset))
     return errors
+
+
+def _decoded(spark: SparkSession, task: AuditTask, work: Callable[..., Any], schema: pa.Schema) -> DataFrame:
+    """Return what some work makes of a task's files."""
+    files = read_files(spark, list(task.files), sum(file.length for file in task.files.values()))
+    return files.mapInArrow(partial(work, task=task), sql_schema(schema))
 
 
 def _verdicts(
@@ -129,15 +134,8 @@ def _verdicts(
     )
     sessions = spark.createDataFrame(sorted(highs.items()) or [(-1, -1)], _HIGHS)
     each = each.join(f.broadcast(sessions), on=f.expr("copy.session = high_session"), how="left")
-    same = (  # in Spark what `check_copies` asks in Python
-        "copy.xid = first.xid AND copy.commit_ts = first.commit_ts AND (NOT copy.complete OR NOT first.complete "
-        f"OR (copy.changes = first.changes AND {agree_in_sql('copy.digest', 'first.digest')}))"
-    )
-    verdict = (
-        "CASE WHEN error IS NOT NULL THEN 'error' WHEN copy.session = first.session THEN "
-        "CASE WHEN commit_lsn < high AND copy.changes > 0 THEN 'unknown' END "  # a slot sends in commit order
-        f"WHEN NOT ({same}) THEN 'differs' END"
-    )
+    verdict = verdict_in_sql("copy.", "commit_lsn < high")  # a slot sends in commit order
+    verdict = f"CASE WHEN error IS NOT NULL THEN 'error' ELSE {verdict} END"
     judged = each.selectExpr("commit_lsn", "error", "copy.*", f"{verdict} AS verdict")
     return judged.where("verdict IS NOT NULL").orderBy("session", "commit_lsn")
 
@@ -168,10 +166,8 @@ def count_values(
     if not files:
         return {}, []
     task = AuditTask(files, plan.versions, plan.type_versions, types_by_relation, settings.of_tasks)
-    size = sum(file.length for file in files.values())
-    counted = read_files(spark, list(files), size).mapInArrow(partial(count_batches, task=task), sql_schema(COUNTED))
     with set_for_a_while(spark, files_a_batch(files)):
-        rows = counted.collect()
+        rows = _decoded(spark, task, count_batches, COUNTED).collect()
     relations = list(types_by_relation)
     values_by_relation: dict[Relation, Values] = {}
     errors = [from_dict(json.loads(row.error)) for row in rows if row.error is not None]

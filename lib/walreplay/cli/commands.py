@@ -236,9 +236,11 @@ def load_command(
 
     read_copy_options(copy_options)  # said before Spark starts, if they cannot be read
     settings = settings_of(configuration(config, allow_gaps=allow_gaps), source)
+    of_rows: dict[str, Any] = {"at_lsn": at_lsn, "consistent_point": consistent_point, "describe": describe}
+    of_rows |= {"table": table, "publication": publication, "snapshot": snapshot}
+    of_rows |= {"captures": captures, "copy_options": copy_options}
     if rows is None and query is None:
-        of_rows = (at_lsn, consistent_point, describe, table, publication, snapshot, captures, copy_options)
-        if any(option is not None for option in of_rows):
+        if any(option is not None for option in of_rows.values()):
             raise ConfigError(
                 "it is said how rows are read, and not where they are",
                 remedy="Give --from, or --from-query; or --replace alone, to give up an interrupted load",
@@ -251,14 +253,7 @@ def load_command(
             spark,
             spark.sql(query) if query is not None else str(rows),
             target,
-            at_lsn,
-            consistent_point=consistent_point,
-            describe=describe,
-            table=table,
-            publication=publication,
-            snapshot=snapshot,
-            captures=captures,
-            copy_options=copy_options,
+            **of_rows,
             replace=replace,
             config=settings,
             progress=progress,

@@ -6,7 +6,7 @@ configuration is in `walreplay.task_settings`.
 
 `Settings` are of one source; a `Configuration` may have several (`source_settings` returns one's).
 
-Entry points: `Settings`, `load_settings`, `make_settings`; `Configuration`, `make_configuration`, `source_settings`.
+Entry points: `Settings`, `make_settings`; `Configuration`, `make_configuration`, `source_settings`.
 
 Uses: protocol, types.
 Used by: archive, cli, evolution, job, spark, table, walreplay, writing.
@@ -16,7 +16,6 @@ from walreplay.config.document import (
     Configuration,
     SourceSettings,
     load_configuration,
-    load_settings,
     make_configuration,
     make_settings,
     source_settings,
@@ -31,7 +30,6 @@ __all__ = [
     "SourceSettings",
     "TableSettings",
     "load_configuration",
-    "load_settings",
     "make_configuration",
     "make_settings",
     "same_columns",

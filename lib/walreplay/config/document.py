@@ -135,15 +135,6 @@ _MOST_VALUES: Final = 300_000  # aliases of aliases multiply: ten lines come to 
 _MOST_NESTED: Final = 50
 
 
-def load_settings(path: str | os.PathLike[str] | None) -> Settings:
-    """Read the settings of one source from a YAML file; None gives the defaults.
-
-    Raises:
-        ConfigError: as `load_configuration` does; or the file has several sources.
-    """
-    return load_configuration(path).single()
-
-
 def load_configuration(path: str | os.PathLike[str] | None) -> Configuration:
     """Read a YAML file; None gives the defaults.
 

@@ -280,13 +280,10 @@ class Job:
     # What there is to do
 
     def _check_source(self, state: State | None) -> None:
-        if state is not None and not state.is_of(self.source):
-            raise TargetError(
-                f"the target was made from the source {state.source!r}, not {self.source!r}",
-                path=self.run.target.text,
-                remedy="Check --captures; use another target; or, if the captures were moved, name the source in the "
-                f"configuration: source: {state.source}",
-            )
+        if state is not None:
+            remedy = "Check --captures; use another target; or, if the captures were moved, name the source in the "
+            remedy += f"configuration: source: {state.source}"
+            state.check_source(self.source, self.run.target.text, remedy)
 
     def _refuse_empty(self, plan: Plan) -> None:
         """Refuse to create a target from captures that hold no whole transaction and end inside one."""

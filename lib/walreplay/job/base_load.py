@@ -158,12 +158,9 @@ class BaseLoad:
 
     def _source(self, state: State | None) -> str:
         """Return the source that the target is made of."""
-        if state is not None and self.source is not None and not state.is_of(self.source):
-            raise TargetError(
-                f"the target was made from the source {state.source!r}, not {self.source!r}",
-                path=self.context.target.text,
-                remedy="Use another target, or leave out --captures",
-            )
+        if state is not None and self.source is not None:
+            remedy = "Use another target, or leave out --captures"
+            state.check_source(self.source, self.context.target.text, remedy)
         source = self.source if state is None or self.source is not None else state.source
         if source is None:
             raise ConfigError(

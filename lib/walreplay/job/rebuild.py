@@ -181,14 +181,10 @@ class Rebuilding:
         if state is None or (state.resume is None and state.phase != PLANNED):
             problem = "nothing of captures was applied to this target yet"
             raise TargetError(problem, path=where, remedy="Check --target; begin with walreplay apply")
-        source = context.settings.source or root_of(self.captures)
-        if not state.is_of(source):
-            raise TargetError(
-                f"the target was made from the source {state.source!r}, not {source!r}",
-                path=where,
-                remedy=f"Give its captures; or, if they were moved, name the source in the configuration: source: "
-                f"{state.source}",
-            )
+        remedy = (
+            f"Give its captures; or, if they were moved, name the source in the configuration: source: {state.source}"
+        )
+        state.check_source(context.settings.source or root_of(self.captures), where, remedy)
         if state.phase == PLANNED:
             raise TargetError(
                 f"run {state.run} was interrupted, and has to be finished first",

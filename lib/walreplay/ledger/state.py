@@ -32,7 +32,7 @@ from pydantic import ConfigDict, RootModel
 from walreplay.decode.change_batch import TIMESTAMP
 from walreplay.delta.commits import RunId
 from walreplay.delta.target import TableName, Target
-from walreplay.errors import listed
+from walreplay.errors import TargetError, listed
 from walreplay.loading.formats import CopiedFiles
 from walreplay.stream.plan import Plan, Resume
 from walreplay.table.registry import MirrorEntry
@@ -384,6 +384,16 @@ class State:
         is_empty = self.plan is None and self.resume is None and not self.tables
         is_same = self.source.removeprefix("file:") == source.removeprefix("file:")  # a path, or its URI
         return is_same or (is_empty and not (self.load is not None and self.load.writing))
+
+    def check_source(self, source: str, path: str, remedy: str) -> None:
+        """Refuse to work on the target with another source's captures.
+
+        Raises:
+            TargetError: it is made from another source; with the target's path, and the remedy.
+        """
+        if not self.is_of(source):
+            problem = f"the target was made from the source {self.source!r}, not {source!r}"
+            raise TargetError(problem, path=path, remedy=remedy)
 
     @property
     def phase(self) -> str:

@@ -26,7 +26,7 @@ from walreplay.lsn import to_datetime
 from walreplay.session.isolation import has_own_sessions, settings
 from walreplay.spark.staging import Staging
 from walreplay.spark.workers.rows import MESSAGE, MESSAGES_TABLE, PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE
-from walreplay.stream.duplicates import XIDS, Followed, agree_in_sql, differing, lost, unknown
+from walreplay.stream.duplicates import VERDICTS, XIDS, Followed, lost, verdict_in_sql
 from walreplay.stream.plan import Plan
 from walreplay.writing.by_statements import TableWriter
 from walreplay.writing.writer import Append
@@ -96,21 +96,10 @@ class TransactionLog:
             f.min_by(f.struct("session", "xid", "commit_ts", "changes", "digest", "complete"), "session").alias("first")
         )
         joined = copies.join(firsts, on="commit_lsn", how="inner")
-        late = self._is_late(self._highest(copies))
-        # A copy that is not complete has a part of the changes, and no digest of all.
-        same = (
-            "xid = first.xid AND commit_ts = first.commit_ts AND "
-            "(NOT complete OR NOT first.complete OR "
-            f"(changes = first.changes AND {agree_in_sql('digest', 'first.digest')}))"
-        )
-        verdict = (
-            f"CASE WHEN session = first.session THEN CASE WHEN {late} AND changes > 0 THEN 'unknown' END "
-            f"WHEN NOT ({same}) THEN 'differs' END"
-        )
+        verdict = verdict_in_sql("", self._is_late(self._highest(copies)))
         faulty = joined.withColumn("verdict", f.expr(verdict)).where("verdict IS NOT NULL")
         for row in faulty.orderBy("session", "commit_lsn").limit(1).collect():
-            make = unknown if row.verdict == "unknown" else differing
-            raise make(row.commit_lsn, row.xid, row.path, row.offset)
+            raise VERDICTS[row.verdict](row.commit_lsn, row.xid, row.path, row.offset)
         return [lost(*row) for row in _missing(copies, together).collect()]
 
     def count(self, upto: int) -> int:

@@ -97,12 +97,27 @@ def agree(digest: int, other: int) -> bool:
     return not differs & SHAPE and not any(differs & part and digest & part and other & part for part in _OF_FORMATS)
 
 
-def agree_in_sql(digest: str, other: str) -> str:
-    """Write in SQL what `agree` asks of two columns."""
+def verdict_in_sql(copy: str, late: str) -> str:
+    """Write in SQL what `check_copies` asks: a key of `VERDICTS`, NULL where nothing is wrong.
+
+    Args:
+        copy: what stands in front of a copy's columns; those of its first copy are fields of ``first``.
+        late: whether a first copy has a commit LSN up to which all was there already.
+    """
+    digest, other = f"{copy}digest", "first.digest"
     of_formats = (  # 0 IN (…): both are equal, or one has no values of this format
         f"0L IN (({digest} ^ {other}) & {part}L, {digest} & {part}L, {other} & {part}L)" for part in _OF_FORMATS
     )
-    return " AND ".join((f"({digest} ^ {other}) & {SHAPE}L = 0L", *of_formats))
+    agree = " AND ".join((f"({digest} ^ {other}) & {SHAPE}L = 0L", *of_formats))
+    # A copy that is not complete has a part of the changes, and no digest of all.
+    same = (
+        f"{copy}xid = first.xid AND {copy}commit_ts = first.commit_ts AND "
+        f"(NOT {copy}complete OR NOT first.complete OR ({copy}changes = first.changes AND {agree}))"
+    )
+    return (
+        f"CASE WHEN {copy}session = first.session THEN CASE WHEN {late} AND {copy}changes > 0 THEN 'unknown' END "
+        f"WHEN NOT ({same}) THEN 'differs' END"
+    )
 
 
 def unknown(lsn: int, xid: int, path: str, offset: int) -> OrderError:
@@ -127,6 +142,9 @@ def differing(lsn: int, xid: int, path: str, offset: int) -> OrderError:
         remedy="Restore what is damaged; or move the files of the other slot, or with the other publications, to a "
         "folder of their own, and apply them to a target of their own",
     )
+
+
+VERDICTS: Final = {"unknown": unknown, "differs": differing}
 
 
 def lost(count: int, lsn: int, xid: int, path: str, offset: int) -> str:

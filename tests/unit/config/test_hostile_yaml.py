@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from walreplay.cli import main
-from walreplay.config import load_settings
+from walreplay.config import make_settings
 from walreplay.errors import ConfigError
 
 
@@ -44,7 +44,7 @@ def test_what_is_too_much_is_refused_at_once(tmp_path: Path, kind: str, capsys: 
     path.write_text(text)
     start = time.process_time()
     with pytest.raises(ConfigError, match=problem) as caught:
-        load_settings(path)
+        make_settings(path)
     assert time.process_time() - start < 5
     assert caught.value.path == str(path)
     assert main(["apply", "--captures", "nowhere", "--target", "./nowhere", "--config", str(path)]) == 2
@@ -54,7 +54,7 @@ def test_what_is_too_much_is_refused_at_once(tmp_path: Path, kind: str, capsys: 
 
 def test_a_file_without_end_is_refused() -> None:
     with pytest.raises(ConfigError, match="characters"):
-        load_settings("/dev/zero")
+        make_settings("/dev/zero")
 
 
 def test_aliases_as_people_use_them_are_fine(tmp_path: Path) -> None:
@@ -63,4 +63,4 @@ def test_aliases_as_people_use_them_are_fine(tmp_path: Path) -> None:
     )
     path = tmp_path / "config.yaml"
     path.write_text(f"objects:\n  - table: &all {{source_schema: shop, source_table: t, keys: &key [id]}}\n{tables}")
-    assert len(load_settings(path).objects) == 501
+    assert len(make_settings(path).objects) == 501

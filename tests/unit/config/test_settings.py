@@ -7,7 +7,6 @@ import pytest
 from walreplay.config import (
     Settings,
     TableSettings,
-    load_settings,
     make_settings,
 )
 from walreplay.config.model import Narrowed, tables_named
@@ -56,7 +55,7 @@ def write(tmp_path):
 
 
 def test_every_key_is_read(write):
-    settings = load_settings(write(FULL))
+    settings = make_settings(write(FULL))
     assert settings.source == "shop"
     assert settings.framing == "recvlogical"
     assert settings.file_pattern == "*.bin"
@@ -66,7 +65,7 @@ def test_every_key_is_read(write):
 
 
 def test_what_is_said_of_a_table_is_read(write):
-    settings = load_settings(write(FULL))
+    settings = make_settings(write(FULL))
     table = settings.table("public", "customers")
     assert table.destination == ("sales", "customer")
     assert table.renames == (("mail", "email"),)
@@ -90,7 +89,7 @@ def test_the_policies_are_those_that_lose_nothing_and_need_nobody():
 
 
 def test_keys_are_those_of_the_table_that_is_named(write):
-    settings = load_settings(write(FULL))
+    settings = make_settings(write(FULL))
     assert settings.keys_of("public", "orders") == ("id", "line")
     assert settings.keys_of("public", "customers") is None
     assert settings.keys_of("other", "orders") is None
@@ -100,12 +99,12 @@ def test_keys_are_those_of_the_table_that_is_named(write):
     "text", ["", "# nothing\n", "{}", "framing:\norigin_include_list:\nobjects:\nsources:\ntable_properties:\n"]
 )
 def test_an_empty_configuration_is_the_defaults(write, text):
-    assert load_settings(write(text)) == Settings() == load_settings(None)
+    assert make_settings(write(text)) == Settings() == make_settings(None)
 
 
 def test_the_shipped_example_is_valid_and_says_the_defaults():
     example = Path(__file__).parents[3] / "conf" / "walreplay.yaml"
-    assert load_settings(example) == Settings()
+    assert make_settings(example) == Settings()
 
 
 def test_every_key_stands_in_the_shipped_example():
@@ -177,7 +176,7 @@ def test_files_follow_naturally_and_gaps_stop_a_run_unless_told_otherwise():
 
 
 def test_gaps_can_be_allowed_afterwards(write):
-    settings = load_settings(write(FULL))
+    settings = make_settings(write(FULL))
     allowing = settings.allowing_gaps()
     assert (settings.allow_gaps, settings.accept_changed_tables) == (False, False)
     assert (allowing.allow_gaps, allowing.accept_changed_tables) == (True, False)
@@ -208,7 +207,7 @@ def test_the_word_for_no_origin_is_never_an_origins_name():
 
 
 def test_settings_travel_to_executors(write):
-    settings = load_settings(write(FULL))
+    settings = make_settings(write(FULL))
     sent = pickle.dumps(settings)
     assert pickle.loads(sent) == settings
     assert len(sent) < 2_600
@@ -234,7 +233,7 @@ def test_settings_travel_to_executors(write):
 def test_an_unknown_key_names_its_place_and_the_nearest_right_one(write, text, parts):
     path = write(text)
     with pytest.raises(ConfigError) as caught:
-        load_settings(path)
+        make_settings(path)
     for part in [str(path), *parts]:
         assert part in str(caught.value)
 
@@ -317,7 +316,7 @@ TABLE = "objects: [{{table: {{source_schema: a, source_table: b, {}}}}}]"
 )
 def test_a_wrong_value_names_its_place_and_what_was_expected(write, text, part):
     with pytest.raises(ConfigError) as caught:
-        load_settings(write(text))
+        make_settings(write(text))
     assert part in str(caught.value)
 
 
@@ -345,20 +344,20 @@ def test_a_wrong_value_names_its_place_and_what_was_expected(write, text, part):
 )
 def test_what_is_said_of_a_table_has_to_agree(write, said, part):
     with pytest.raises(ConfigError) as caught:
-        load_settings(write(f"objects: [{{table: {{source_schema: a, source_table: t, {said}}}}}]"))
+        make_settings(write(f"objects: [{{table: {{source_schema: a, source_table: t, {said}}}}}]"))
     assert part in str(caught.value)
 
 
 def test_all_problems_are_named_at_once(write):
     with pytest.raises(ConfigError) as caught:
-        load_settings(write("infer_renames: x\nledger_keep_days: 0\n"))
+        make_settings(write("infer_renames: x\nledger_keep_days: 0\n"))
     assert "infer_renames" in str(caught.value)
     assert "ledger_keep_days" in str(caught.value)
 
 
 def test_a_missing_file_is_a_configuration_error(tmp_path):
     with pytest.raises(ConfigError, match="no such file") as caught:
-        load_settings(tmp_path / "none.yaml")
+        make_settings(tmp_path / "none.yaml")
     assert caught.value.exit_code == 2
 
 
@@ -366,12 +365,12 @@ def test_a_file_that_is_not_text_is_a_configuration_error(tmp_path):
     path = tmp_path / "binary.yaml"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="UTF-8"):
-        load_settings(path)
+        make_settings(path)
 
 
 def test_settings_can_be_given_in_every_form(write):
     path = write(FULL)
-    settings = load_settings(path)
+    settings = make_settings(path)
     assert make_settings(None) == Settings()
     assert make_settings(settings) is settings
     assert make_settings(str(path)) == settings
@@ -399,7 +398,7 @@ objects:
 
 
 def test_a_tables_type_options_are_the_mode_and_its_overrides(write):
-    settings = load_settings(write(TYPES))
+    settings = make_settings(write(TYPES))
     orders = settings.type_options("public", "orders")
     assert orders.decimal_handling_mode == "double"
     assert orders.override_of("number") == "bigint"
@@ -411,13 +410,13 @@ def test_a_tables_type_options_are_the_mode_and_its_overrides(write):
 
 
 def test_an_override_holds_under_all_names_of_its_column(write):
-    orders = load_settings(write(TYPES)).type_options("public", "orders")
+    orders = make_settings(write(TYPES)).type_options("public", "orders")
     assert {orders.override_of(name) for name in ("cost", "price", "amount")} == {"numeric(20,4)"}
 
 
 def test_the_sources_encoding_is_known_by_postgresqls_names(write):
     assert Settings().source_codec == "utf-8"
-    assert load_settings(write(TYPES)).source_codec == "iso8859-1"
+    assert make_settings(write(TYPES)).source_codec == "iso8859-1"
 
 
 # What a table becomes.
@@ -463,7 +462,7 @@ def test_what_is_empty_under_a_table_leaves_what_is_said_of_all_tables(write, no
         keys += ["soft_deletes", "outputs", "on_drop_column", "destination_schema", "track_history_column_list"]
         keys += ["track_history_except_column_list", "cluster_by", "on_recreate", "column_mask_hash", "keys"]
     said = ", ".join(f"{key}: {nothing}" for key in keys)
-    settings = load_settings(write(ALL_TABLES + f"objects: [{{table: {{source_schema: s, source_table: t, {said}}}}}]"))
+    settings = make_settings(write(ALL_TABLES + f"objects: [{{table: {{source_schema: s, source_table: t, {said}}}}}]"))
     mine, other = settings.options_of("s", "t"), settings.options_of("s", "other")
     assert mine.model_copy(update={"source_table": "other"}) == other
     assert (other.soft_deletes, other.outputs, other.on_drop_column) == (True, ("mirror", "changelog"), "drop")
@@ -474,7 +473,7 @@ def test_what_is_empty_under_a_table_leaves_what_is_said_of_all_tables(write, no
 
 def test_what_is_said_of_a_table_stands_in_place_of_what_is_said_of_all(write):
     said = "soft_deletes: false, cluster_by: [], track_history_except_column_list: [b], table_properties: {team: two}"
-    settings = load_settings(write(ALL_TABLES + f"objects: [{{table: {{source_schema: s, source_table: t, {said}}}}}]"))
+    settings = make_settings(write(ALL_TABLES + f"objects: [{{table: {{source_schema: s, source_table: t, {said}}}}}]"))
     mine = settings.options_of("s", "t")
     assert (mine.soft_deletes, mine.cluster_by) == (False, ())
     assert mine.table_properties == {"desk": "sales", "team": "two"}

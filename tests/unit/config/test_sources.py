@@ -15,7 +15,6 @@ from walreplay.config import (
     Settings,
     SourceSettings,
     load_configuration,
-    load_settings,
     make_configuration,
     make_settings,
     source_settings,
@@ -165,11 +164,11 @@ def test_several_sources_are_not_taken_for_one(write: Callable[[str], Path]) -> 
         with pytest.raises(ConfigError, match=r"the configuration has sources \(eu, us\)"):
             make_settings(config)
     with pytest.raises(ConfigError, match="has sources"):
-        load_settings(write(LAKE))
+        make_settings(write(LAKE))
     plain = {"source": "a", "file_pattern": "x"}
     assert make_configuration(plain).single() == make_settings(plain) == Settings.from_mapping(plain)
     assert make_configuration(make_settings(plain)).single() == make_settings(plain)
-    assert load_settings(write("sources:\n")) == Settings()
+    assert make_settings(write("sources:\n")) == Settings()
 
 
 @pytest.mark.parametrize(
