@@ -24,6 +24,8 @@ Order: TypeAlias = Literal["natural", "path", "modified"]
 _NUMBER = re.compile(r"(\d+)")
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 
+HIDDEN: Final = (".", "_")  # What is called so is hidden, as Spark has it
+
 
 # Order
 
@@ -83,7 +85,9 @@ def list_files(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         path = Path(item)
         refuse_endless(path)
         if path.is_dir():
-            folder_files = (file for file in path.rglob("*") if file.is_file() and (hidden or not _hidden(file, path)))
+            folder_files = (
+                file for file in path.rglob("*") if file.is_file() and (hidden or not is_hidden(file, path))
+            )
             files.extend(natural_order(map(str, folder_files)))
         elif path.exists():
             files.append(str(path))
@@ -130,7 +134,7 @@ def _special(path: Path, pattern: str | None) -> Iterator[Path]:
         return
     with os.scandir(path) as entries:
         for entry in entries:
-            if entry.name.startswith((".", "_")) or entry.is_file():  # hidden files are not read anyway
+            if entry.name.startswith(HIDDEN) or entry.is_file():  # hidden files are not read anyway
                 continue
             here = Path(entry.path)
             if entry.is_dir():
@@ -140,8 +144,9 @@ def _special(path: Path, pattern: str | None) -> Iterator[Path]:
                 yield here
 
 
-def _hidden(file: Path, root: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in file.relative_to(root).parts)
+def is_hidden(file: Path, root: Path) -> bool:
+    """Return whether a file, or a folder that it is in below the root, is called as hidden ones are."""
+    return any(part.startswith(HIDDEN) for part in file.relative_to(root).parts)
 
 
 def escape_glob(text: str) -> str:

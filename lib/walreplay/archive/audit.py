@@ -38,13 +38,13 @@ from walreplay.protocol.messages import Relation
 from walreplay.report import JsonResult
 from walreplay.session.isolation import settings as set_for_a_while
 from walreplay.spark.captures import files_a_batch, read_files
-from walreplay.spark.workers.decode import COUNTED, RECORDED, AuditTask, Values, count_batches, record_batches
+from walreplay.spark.workers import decode
+from walreplay.spark.workers.decode import Values
 from walreplay.stream.duplicates import VERDICTS, DuplicateFileError, verdict_in_sql
-from walreplay.stream.plan import Plan
+from walreplay.stream.plan import FilePlan, Plan
 from walreplay.stream.stitch import Stitch
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -52,6 +52,8 @@ MOST_TOLD: Final = 1_000  # of more copies that differ only so many are reported
 
 _MOST_SPANS: Final = 200
 _HIGHS: Final = "high_session INT, high BIGINT"
+
+_Counted: TypeAlias = Mapping[Relation, decode.Assigned]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +89,7 @@ def compare_copies(
     }
     if not files:
         return []
-    task = AuditTask(files, plan.versions, plan.type_versions, {}, settings.of_tasks)
-    records = _decoded(spark, task, record_batches, RECORDED)
+    records = _decoded(spark, settings, plan, files)
     with set_for_a_while(spark, files_a_batch(files)):
         rows = _verdicts(spark, records, plan, resent, highs).limit(MOST_TOLD).collect()
     errors: list[WalReplayError] = []
@@ -100,10 +101,16 @@ def compare_copies(
     return errors
 
 
-def _decoded(spark: SparkSession, task: AuditTask, work: Callable[..., Any], schema: pa.Schema) -> DataFrame:
-    """Return what some work makes of a task's files."""
-    files = read_files(spark, list(task.files), sum(file.length for file in task.files.values()))
-    return files.mapInArrow(partial(work, task=task), sql_schema(schema))
+def _decoded(
+    spark: SparkSession, settings: Settings, plan: Plan, files: Mapping[str, FilePlan], counted: _Counted | None = None
+) -> DataFrame:
+    """Return what some of a plan's files have: transactions, or counts; also of operations that runs skip."""
+    of_records, of_counts = (decode.record_batches, decode.RECORDED), (decode.count_batches, decode.COUNTED)
+    work, schema = of_records if counted is None else of_counts
+    of_tasks = replace(settings.of_tasks, skipped=frozenset())
+    task = decode.DecodeTask(files, plan.versions, plan.type_versions, counted or {}, {}, of_tasks, buckets=1)
+    read = read_files(spark, list(files), sum(file.length for file in files.values()))
+    return read.mapInArrow(partial(work, task=task), sql_schema(schema))
 
 
 def _verdicts(
@@ -119,11 +126,10 @@ def _verdicts(
         )
         for commit in plan.decided
     ]
-    parts = records
     if decided:
-        parts = parts.unionByName(spark.createDataFrame(decided, sql_schema(RECORDED)))
+        records = records.unionByName(spark.createDataFrame(decided, sql_schema(decode.RECORDED)))
     # What failed has no LSN.
-    whole = whole_transactions(parts, "error")
+    whole = whole_transactions(records, "error")
     fields = "session, xid, commit_ts, changes, digest, complete, path, offset"
     copies = whole.groupBy("commit_lsn", "error").agg(
         f.expr(f"sort_array(collect_list(struct({fields})))").alias("copies")
@@ -157,18 +163,17 @@ def count_values(
 ) -> tuple[dict[Relation, Values], list[WalReplayError]]:
     """Decode all that a plan applies, and count; return the counts by relation version, and what cannot be decoded."""
     types = {type_.oid: type_ for type_ in plan.types}
-    types_by_relation = {
-        relation: tuple(column_types(relation, types, settings.type_options(_schema(relation), relation.name)))
-        for relation in plan.relations
-        if settings.wants_table(_schema(relation), relation.name)
-    }
+    wanted = (r for r in plan.relations if settings.wants_table(_schema(r), r.name))
+    counted: dict[Relation, decode.Assigned] = {}
+    for relation in wanted:
+        of_relation = column_types(relation, types, settings.type_options(_schema(relation), relation.name))
+        counted[relation] = decode.Assigned(len(counted), tuple(of_relation), {})
     files = {file.path: file for file in plan.files if file.steps}
     if not files:
         return {}, []
-    task = AuditTask(files, plan.versions, plan.type_versions, types_by_relation, settings.of_tasks)
     with set_for_a_while(spark, files_a_batch(files)):
-        rows = _decoded(spark, task, count_batches, COUNTED).collect()
-    relations = list(types_by_relation)
+        rows = _decoded(spark, settings, plan, files, counted).collect()
+    relations = list(counted)
     values_by_relation: dict[Relation, Values] = {}
     errors = [from_dict(json.loads(row.error)) for row in rows if row.error is not None]
     for row in rows:

@@ -319,7 +319,7 @@ class ArchiveIndex:
                     append = writer.begin_append(spark, self._table, SCHEMA, create=is_new)
                     if self._seen is None or self._seen != self._version():  # somebody may have written since
                         self._rows = None
-                    rows = self._read(_names_of(files))
+                    rows = self._read([name for file in files for name in (file.facts.name, file.behind) if name])
                     new_files = [file for file in files if not self._is_there(file.facts, rows) or renews]
                     # An append would leave an old row beside the new one, so these are merged.
                     is_merged = self._has_doubles or any(file.facts.name in rows for file in new_files)
@@ -439,11 +439,6 @@ class ArchiveIndex:
             f"AND (t.indexed_at < s.newest OR NOT startswith(t.scanned_as, '{FORMAT} ')) WHEN MATCHED THEN DELETE"
         ).collect()
         self._has_doubles = False
-
-
-def _names_of(files: Sequence[FoundFile]) -> list[str]:
-    """Return the names of files, and of those that they follow."""
-    return [name for file in files for name in (file.facts.name, file.behind) if name]
 
 
 def _is_committed(append: Append, commit: delta.CommitId) -> bool:

@@ -459,10 +459,6 @@ class Until:
     def __str__(self) -> str:
         return format_lsn(self.lsn) if self.lsn is not None else to_datetime(self.time or 0).isoformat(sep=" ")
 
-    def is_passed_in(self, parts: tuple[Part, ...]) -> bool:
-        """Return whether a file's parts have passed it."""
-        return any(self.is_passed(part.summary) for part in parts)
-
 
 def end_scan(scan: FileScan, data: memoryview, place: Place, prefix: bytes, until: Until) -> None:
     """End a file's scan in front of the first transaction that is too late, where there is one.

@@ -139,29 +139,21 @@ def run_row(
     """
     upto_lsn, upto_commit_time = reached
     load = state.load if state.rebuild is None else state.rebuild.load
-    return (
-        state.run,
-        state.source,
-        state.started_at,
-        ended.finished_at,
-        measured["seconds"],
-        list(measured["phases"].items()),
-        state.captures,
-        state.files,
-        state.bytes,
-        report.transactions,
-        report.changes,
-        None if upto_lsn < 0 else upto_lsn,
-        None if upto_lsn < 0 else to_datetime(upto_commit_time),
-        measured["lag_seconds"],
-        measured["lag_bytes"],
-        _tables(report, {entry.oid: entry for entry in ended.tables}, state.run_id.id),
-        _relations(announced, report),
-        list(report.warnings),
-        report.writer,
-        None,  # kept_for_tables
-        load and to_json(load),  # ``load``, from which base loads are read again
-    )
+    values = {
+        **measured,
+        "phases": list(measured["phases"].items()),
+        "captures": state.captures,
+        "files": state.files,  # of captures alone
+        "bytes": state.bytes,
+        "applied_lsn": None if upto_lsn < 0 else upto_lsn,
+        "applied_commit_ts": None if upto_lsn < 0 else to_datetime(upto_commit_time),
+        "tables": _tables(report, {entry.oid: entry for entry in ended.tables}, state.run_id.id),
+        "relations": _relations(announced, report),
+        "warnings": list(report.warnings),
+        "writer": report.writer,
+        "load": load and to_json(load),  # from which base loads are read again
+    }
+    return tuple(values.get(name) for name in RUNS.names)
 
 
 def _tables(report: RunReport, entries: Mapping[int, MirrorEntry], plan: str) -> list[tuple[Any, ...]]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from walreplay.errors import ConfigError
+from walreplay.listing import HIDDEN
 from walreplay.loading.formats import bare_name
 from walreplay.protocol.messages import REPLICA_IDENTITIES, Column, Relation, Type
 
@@ -203,7 +204,7 @@ def table_of(path: str, root: str, tables: Collection[str]) -> str | None:
     above = (base if whole != base else base.parent).parts[-2:]
     parts = (*above, *below)
     first_below = len(parts) if whole == base else len(above)
-    hidden = {level for level in range(first_below, len(parts)) if _is_hidden(parts[level])}
+    hidden = {level for level in range(first_below, len(parts)) if parts[level].startswith(HIDDEN)}
     for name, first, last in _candidates(parts):
         if name in tables and all(first <= level <= last for level in hidden):
             return name
@@ -217,12 +218,6 @@ def table_of(path: str, root: str, tables: Collection[str]) -> str | None:
     )
 
 
-def is_hidden(path: str, root: str) -> bool:
-    """Return whether a file, or a folder that it is in below the root, has a name that begins with ``.`` or ``_``."""
-    whole, base = _pure(path), _pure(root)
-    return whole.is_relative_to(base) and any(map(_is_hidden, whole.relative_to(base).parts))
-
-
 def is_same(path: str, other: str) -> bool:
     """Return whether two paths are the same, with ``file:`` in front or without."""
     return _pure(path) == _pure(other)
@@ -230,10 +225,6 @@ def is_same(path: str, other: str) -> bool:
 
 def _pure(path: str) -> PurePath:
     return PurePath(_LOCAL.sub("/", path))
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith((".", "_"))
 
 
 def _candidates(parts: Sequence[str]) -> Iterator[tuple[str, int, int]]:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import AnalysisException
 
 from walreplay.errors import CaptureError, ConfigError, NotSupported, WalReplayError
-from walreplay.listing import escape_glob, list_files
-from walreplay.loading.description import is_hidden
+from walreplay.listing import escape_glob, is_hidden, list_files
 from walreplay.loading.formats import COMPRESSED, CopyOptions
 from walreplay.loading.pg_dump import TOC, Section, is_archive, read_toc, sections_of
 from walreplay.loading.typed_rows import ENDING as PARQUET
@@ -63,7 +62,7 @@ def list_base(spark: SparkSession, origin: str) -> list[BaseFile]:
         stats = [(name, Path(name).stat()) for name in list_files(path, hidden=True)]
         files = []
         for name, stat in stats:
-            changed, hidden = stat.st_mtime_ns // 1_000_000, is_hidden(name, path)
+            changed, hidden = stat.st_mtime_ns // 1_000_000, is_hidden(Path(name), Path(path))
             files.append(BaseFile(f"{LOCAL_SCHEME}{name}", stat.st_size, changed=changed, is_hidden=hidden))
         return [section for file in _without_toc(spark, files) for section in _sections(file)]
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")

@@ -25,7 +25,7 @@ from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
 from walreplay.delta.statements import sql_schema
 from walreplay.errors import CaptureError, ConfigError, WalReplayError, from_dict
-from walreplay.listing import Hole, escape_glob, refuse_endless, sort_key
+from walreplay.listing import HIDDEN, Hole, escape_glob, refuse_endless, sort_key
 from walreplay.session.folders import Options, StoreFolder
 from walreplay.session.isolation import absolute, has_own_sessions, mounted_path, one_name, settings
 from walreplay.session.reach import folder_of
@@ -152,8 +152,6 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 INDEX_FOLDER: Final = "_walreplay_index"
 """Where an archive's index lies, in the archive's own folder (`walreplay.archive`)."""
 
-_HIDDEN: Final = (".", "_")  # Files that Spark leaves out begin so
-
 
 @dataclass(frozen=True, slots=True)
 class CaptureFile:
@@ -232,10 +230,10 @@ def _refuse_unread_names(root: str, config: Settings) -> None:
     if not Path(root).is_dir():
         return
     for folder, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]  # os.walk does not go into the others
+        folders[:] = [name for name in folders if not name.startswith(HIDDEN)]  # os.walk does not go into the others
         for name in (*folders, *files):
             # Python decodes bytes that are no UTF-8 to halves of surrogate pairs.
-            if name.isascii() or not _SURROGATE.search(name) or name.startswith(_HIDDEN):
+            if name.isascii() or not _SURROGATE.search(name) or name.startswith(HIDDEN):
                 continue
             if name in folders or config.file_pattern is None or fnmatch(name, config.file_pattern):
                 problem = "the name is not UTF-8, and Spark does not see the file"

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from walreplay.changes import ChangeBatch, known_framing, read_changes
+from walreplay.decode.change_batch import METADATA_NAMES, TIMESTAMP
 from walreplay.delta.statements import sql_schema
 from walreplay.errors import ConfigError
 from walreplay.listing import list_files
@@ -27,13 +28,7 @@ BEFORE: Final = "__before"
 UNCHANGED: Final = "__unchanged"
 
 _CHANGE_COLUMNS: Final = pa.schema(
-    [
-        ("__op", pa.string()),
-        ("__commit_lsn", pa.int64()),
-        ("__commit_ts", pa.timestamp("us", "UTC")),
-        ("__xid", pa.int64()),
-        ("__ordinal", pa.int64()),
-    ]
+    zip(METADATA_NAMES, (pa.string(), pa.int64(), TIMESTAMP, pa.int64(), pa.int64()), strict=True)
 )
 _LISTED: Final = pa.list_(pa.string())
 _TEXTS: Final = [(name, pa.string()) for name in (TABLE, ROW, BEFORE)]

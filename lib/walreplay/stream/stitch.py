@@ -279,7 +279,7 @@ class Stitch:
         """
         state = self.state
         parts = None if state.place is None else parts_of_guess(scan, state.place, state.tail)
-        if parts is None or (self._until is not None and self._until.is_passed_in(parts)):
+        if parts is None or (self._until is not None and any(self._until.is_passed(part.summary) for part in parts)):
             return False
         self._join(scan, parts)
         return True

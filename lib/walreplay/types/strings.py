@@ -38,11 +38,7 @@ def bytes_from_text(text: str) -> bytes:
         return bytes.fromhex(match[1])
     if _ESCAPED.fullmatch(text) is None:
         raise ValueFormatError("a bytea is neither in hex nor in escape form")
-    return _ESCAPE.sub(_unescape, text).encode("latin-1")
-
-
-def _unescape(match: re.Match[str]) -> str:
-    return "\\" if match[1] == "\\" else chr(int(match[1], 8))
+    return _ESCAPE.sub(lambda match: "\\" if match[1] == "\\" else chr(int(match[1], 8)), text).encode("latin-1")
 
 
 def bytea_text(data: bytes) -> str:

@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -91,7 +91,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """Where a relation version's rows go, to one table at least.
+    """Where a relation version's rows go: to one table at least; of an audit nowhere, they are only counted.
 
     Attributes:
         number: the version's among those of relations.
@@ -116,7 +116,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class DecodeTask:
-    """What every decoding task of a run needs.
+    """What every decoding task of a run, or of an audit, needs.
 
     Attributes:
         files: the plan of each file, by path.
@@ -194,7 +194,7 @@ def _units(steps: Iterable[Step]) -> Iterator[list[Step]]:
         yield unit
 
 
-def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
+def decoder_of(framing: Framing, task: DecodeTask, *, recording: bool = True) -> Decoder:
     """Return the decoder of one file, which decodes and records what the task wants of it."""
     settings, kept = task.settings, task.kept
     floors = {relation.oid: floor for relation, to in task.relations.items() if (floor := to.floor) >= 0}
@@ -203,7 +203,7 @@ def decoder_of(framing: Framing, task: DecodeTask) -> Decoder:
     return Decoder(
         framing,
         row_filter=RowFilter(task.relations.keys(), truncates, floors, settings.origins.wants, settings.skipped),
-        recording=True,
+        recording=recording,
         column_types={relation: assigned.types for relation, assigned in task.relations.items()},
         codec=settings.codec,
         announcements=task.announcements,
@@ -240,7 +240,7 @@ def staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Iterat
         for number, relation in enumerate([*decoder.take_truncated(), *unit.truncated]):
             for to in task.relations[relation].of(RowKind.CURRENT) if relation in task.relations else ():
                 # A row without events, from which the driver knows that the version is used there.
-                yield staged_row(to.table, to.relation, unit_steps[0].sequence * PARTS + number, _info())
+                yield staged_row(to.table, to.relation, unit_steps[0].sequence * PARTS + number, info_of())
         yield from _folded_rows(unit, unit_steps[0].sequence, task)
         unit.leave_out(decoder.take_left_out())
         used = [(task.relations[relation].number, unit.used_at(relation)) for relation in decoder.take_uses()]
@@ -255,7 +255,7 @@ def staged_rows(plan: FilePlan, content: memoryview, task: DecodeTask) -> Iterat
             yield staged_row(table, NO_RELATION, steps[0].sequence, "", data=batch_to_ipc(rows))
 
 
-def _info(part: Events | None = None, emptied: Sequence[tuple[int, ...]] = ()) -> str:
+def info_of(part: Events | None = None, emptied: Sequence[tuple[int, ...]] = ()) -> str:
     """Describe a part for the driver, which does not read its rows.
 
     Args:
@@ -280,7 +280,6 @@ class _Unit:
     def __init__(self, task: DecodeTask, sequence: int) -> None:
         self._task = task
         self._sequence = sequence
-        self._salt = task.settings.mask_salt
         self._kept = task.kept
         self._logs: dict[int, tuple[int, int]] = {}  # by table: its last relation version, and how many it had
         self._turn = 0
@@ -320,13 +319,13 @@ class _Unit:
         """Add a batch; yield the rows that are staged at once."""
         assigned = self._task.relations[batch.relation]
         # As a rule all tables show the same, and to mask values takes time.
-        views: dict[Shown, ChangeBatch] = {}
+        shown_as = cache(partial(show, batch, salt=self._task.settings.mask_salt))
         rows = batch.data.num_rows
         self._used(batch.relation, batch.commit_lsns[-1].as_py())  # in commit order the last is the greatest
         for output, to in assigned.tables.items():
             if (below := _rows_below(batch, to, assigned)) == rows:  # the base load has them all
                 continue
-            shown = self._shown(batch, to, views)
+            shown = shown_as(to.shown)
             match output.rows:
                 case RowKind.CURRENT:
                     self._gather_current(batch, shown, to, below)
@@ -346,11 +345,6 @@ class _Unit:
             self._gather(changes, mirror, truncated=True)
         if gone < rows:
             self._gather(shown.slice(gone, rows), mirror)
-
-    def _shown(self, batch: ChangeBatch, to: Assignment, views: dict[Shown, ChangeBatch]) -> ChangeBatch:
-        if to.shown not in views:
-            views[to.shown] = show(batch, to.shown, self._salt if to.shown.masked else b"")
-        return views[to.shown]
 
     def _truncated_rows(self, batch: ChangeBatch) -> int:
         """Count a batch's rows that come before the run's last truncate, which are its first ones, and the truncates.
@@ -375,7 +369,7 @@ class _Unit:
         self._turn += 1
         part_sequence = self._sequence * PARTS + PARTS // 2 + number
         rows, data = shown.data.num_rows, staged_changes(shown)
-        return staged_row(log.table, log.relation, part_sequence, _info(), bucket=bucket, rows=rows, data=data)
+        return staged_row(log.table, log.relation, part_sequence, info_of(), bucket=bucket, rows=rows, data=data)
 
     def _gather(self, shown: ChangeBatch, mirror: Assignment, *, truncated: bool = False) -> None:
         part = self._part(shown, mirror)
@@ -423,7 +417,7 @@ def _folded_rows(unit: _Unit, sequence: int, task: DecodeTask) -> Iterator[dict[
                 tops = unit.commits.up_to(np.array([lsn for lsn, _ in part.emptied])).tolist()
                 truncates = [(part_sequence, *truncate, top) for truncate, top in zip(part.emptied, tops, strict=True)]
                 rows = 0 if part.parts else part.rows  # counted below, with the events
-                yield staged_row(table, part.relation, part_sequence, _info(emptied=truncates), rows=rows)
+                yield staged_row(table, part.relation, part_sequence, info_of(emptied=truncates), rows=rows)
             if not part.parts:
                 continue
             events = concat(part.parts)
@@ -437,11 +431,13 @@ def _folded_rows(unit: _Unit, sequence: int, task: DecodeTask) -> Iterator[dict[
                 yield staged_row(links_table(table), part.relation, part_sequence, "", data=links.to_ipc())
             pieces = split(events, part.identity, part.names, task.buckets, file_of(sequence))
             if not pieces:  # the changes have cancelled out, but their rows count
-                yield staged_row(table, part.relation, part_sequence, _info(), rows=part.rows)
+                yield staged_row(table, part.relation, part_sequence, info_of(), rows=part.rows)
             for piece_number, (bucket, piece) in enumerate(pieces):
                 # Counted once, whatever the number of parts.
                 rows, data = part.rows if piece_number == 0 else 0, to_ipc(piece)
-                yield staged_row(table, part.relation, part_sequence, _info(piece), bucket=bucket, rows=rows, data=data)
+                yield staged_row(
+                    table, part.relation, part_sequence, info_of(piece), bucket=bucket, rows=rows, data=data
+                )
 
 
 RECORDED: Final = pa.schema(
@@ -459,29 +455,12 @@ COUNTED: Final = pa.schema([("counts", pa.string()), ("error", pa.string())])
 """A file's `counted`, as JSON: for each relation's number its rows, their bytes, and rescued values by column."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuditTask:
-    """What a task needs to decode files.
-
-    Attributes:
-        files: the plan of each file, by path.
-        versions, types: what the steps' numbers mean.
-        column_types: of the relation versions whose values are wanted.
-    """
-
-    files: Mapping[str, FilePlan]
-    versions: tuple[Relation, ...]
-    types: tuple[Type, ...]
-    column_types: Mapping[Relation, tuple[ColumnType, ...]]
-    settings: TaskSettings
-
-
 @spark_task
-def record_batches(batches: Iterable[pa.RecordBatch], *, task: AuditTask) -> Iterator[pa.RecordBatch]:
+def record_batches(batches: Iterable[pa.RecordBatch], *, task: DecodeTask) -> Iterator[pa.RecordBatch]:
     """Yield what each transaction of some files comes to; of what cannot be decoded its error."""
     for path, content in capture_files(batches, task.files):
         plan, error = task.files[path], None
-        decoder = _decoder(plan, task, recording=True)
+        decoder = decoder_of(plan.steps[0].place.framing, task)
         try:
             for _ in _audited(plan, content, decoder, task):
                 pass
@@ -523,15 +502,15 @@ class Values:
 
 
 @spark_task
-def count_batches(batches: Iterable[pa.RecordBatch], *, task: AuditTask) -> Iterator[pa.RecordBatch]:
+def count_batches(batches: Iterable[pa.RecordBatch], *, task: DecodeTask) -> Iterator[pa.RecordBatch]:
     """Count rows, bytes and rescued values of some files; no value leaves the task."""
-    numbers = {relation: number for number, relation in enumerate(task.column_types)}
     for path, content in capture_files(batches, task.files):
         plan, error = task.files[path], None
         counts: dict[int, Values] = {}
         try:
-            for batch in _audited(plan, content, _decoder(plan, task, recording=False), task):
-                number = numbers[batch.relation]
+            decoder = decoder_of(plan.steps[0].place.framing, task, recording=False)
+            for batch in _audited(plan, content, decoder, task):
+                number = task.relations[batch.relation].number
                 counts[number] = counts.get(number, Values()) + _counted(batch)
         except WalReplayError as problem:
             error = json.dumps(problem.at(path=path).to_dict())
@@ -544,17 +523,7 @@ def _counted(batch: ChangeBatch) -> Values:
     return Values(batch.data.num_rows, batch.data.nbytes, Counter(name for values in rescued for name in values))
 
 
-def _decoder(plan: FilePlan, task: AuditTask, *, recording: bool) -> Decoder:
-    return Decoder(
-        plan.steps[0].place.framing,
-        row_filter=RowFilter(task.column_types.keys(), wants_origin=task.settings.origins.wants),
-        recording=recording,
-        column_types=task.column_types,
-        codec=task.settings.codec,
-    )
-
-
-def _audited(plan: FilePlan, content: Content, decoder: Decoder, task: AuditTask) -> Iterator[ChangeBatch]:
+def _audited(plan: FilePlan, content: Content, decoder: Decoder, task: DecodeTask) -> Iterator[ChangeBatch]:
     view = view_of(content)
     planned = PlannedBytes.of(plan, view)
     for step in plan.steps:

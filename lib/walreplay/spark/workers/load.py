@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from walreplay.decode.change_batch import ChangeBatch
 from walreplay.decode.gathered import CopiedRows
-from walreplay.decode.masking import Shown, show
+from walreplay.decode.masking import show
 from walreplay.errors import WalReplayError
 from walreplay.fold.events import (
     OPERATIONS,
@@ -37,7 +38,7 @@ from walreplay.loading.typed_rows import ENDING as PARQUET
 from walreplay.loading.typed_rows import TypedRows, columns_of, order_of, read_batches
 from walreplay.names import RowKind
 from walreplay.protocol.messages import Relation
-from walreplay.spark.workers.decode import Assigned, Assignment
+from walreplay.spark.workers.decode import Assigned, Assignment, info_of
 from walreplay.spark.workers.fold import FoldTask
 from walreplay.spark.workers.process import release_pages, spark_task
 from walreplay.spark.workers.rows import ERROR_TABLE, NO_RELATION, stage_batch, staged_events, staged_row
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 
 
 _FLUSH_BYTES: Final = 64 << 20  # So much of a part's rows is staged at a time
-
-_INFO: Final = json.dumps({"tracked": [], "moves": False, "deletes": False})
 
 _PLACES: Final = 1 << 20
 """Sequence numbers of staged rows are so far apart for one of the steps that `sequence_of` counts."""
@@ -146,7 +145,7 @@ class _Output:
         names = (*shown, "") if to.marks_deleted else shown
         rows, sequence = events.rows, sequence_of(number) * _PLACES + self.turn
         for bucket, piece in split(events, to.identity, names, buckets, number + self.turn):
-            yield staged_row(to.table, to.relation, sequence, _INFO, bucket=bucket, rows=rows, data=to_ipc(piece))
+            yield staged_row(to.table, to.relation, sequence, info_of(), bucket=bucket, rows=rows, data=to_ipc(piece))
             rows = 0  # counted once, whatever the number of pieces
 
 
@@ -211,7 +210,7 @@ def staged_batches(
 def made_tables(relation: Relation, number: int, task: LoadTask) -> Iterator[Mapping[str, Any]]:
     """Yield what is staged of tables without rows, so that they are made, too."""
     for output in task.outputs(relation):
-        yield staged_row(output.to.table, output.to.relation, sequence_of(number) * _PLACES, _INFO)
+        yield staged_row(output.to.table, output.to.relation, sequence_of(number) * _PLACES, info_of())
 
 
 def _staged(
@@ -222,12 +221,9 @@ def _staged(
     outputs = task.outputs(relation)
     for batch in batches:
         # As a rule all tables show the same, and to mask values takes time.
-        views: dict[Shown, ChangeBatch] = {}
+        shown_as = cache(partial(show, batch, salt=task.settings.mask_salt))
         for output in outputs:
-            shown = output.to.shown
-            if shown not in views:
-                views[shown] = show(batch, shown, task.settings.mask_salt if shown.masked else b"")
-            output.add(views[shown], first, task.top)
+            output.add(shown_as(output.to.shown), first, task.top)
             if output.size >= _FLUSH_BYTES:
                 yield from output.staged(number, task.buckets)
         first += batch.data.num_rows
