@@ -11,8 +11,8 @@ from archive import watched
 from generate import cut
 from measuring import Timing
 
+from support.wire import encode
 from walreplay.protocol import messages as m
-from walreplay.protocol.writer import encode
 
 _ROWS_A_TRANSACTION: Final = 1000
 _COLUMNS: Final = (m.Column("id", 23, -1, True), m.Column("value", 23, -1, False))

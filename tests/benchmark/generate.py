@@ -12,6 +12,7 @@ import argparse
 import itertools
 import random
 import struct
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timezone
@@ -20,11 +21,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.wire import encode
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import PGCOPY_HEADER, PGCOPY_ROWS, PGCOPY_SIGNATURE, XLOGDATA, Framing
 from walreplay.protocol.messages import Column, Relation
 from walreplay.protocol.reader import read_message
-from walreplay.protocol.writer import encode
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

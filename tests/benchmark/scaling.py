@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from generate import cut
 from measuring import Timing
 
+from support.wire import encode
 from walreplay import apply
 from walreplay.protocol import messages as m
-from walreplay.protocol.writer import encode
 from walreplay.session.session import build_session
 
 if TYPE_CHECKING:

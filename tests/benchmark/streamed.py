@@ -26,8 +26,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.wire import encode
 from walreplay.protocol import messages as m
-from walreplay.protocol.writer import encode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

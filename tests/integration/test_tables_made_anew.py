@@ -12,9 +12,9 @@ import walreplay
 from support.fault_cases import assert_fault_mended, fault_case
 from support.readers import collect, read
 from support.truth import LEDGER, mirror_tables, table_versions
+from support.wire import encode
 from walreplay.errors import OrderError
 from walreplay.protocol import messages as m
-from walreplay.protocol.writer import encode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,12 +17,12 @@ from support.fault_cases import FAULTS
 from support.framings import frame
 from support.readers import collect
 from support.truth import assert_mirror_equals, mirror_tables
+from support.wire import encode
 from walreplay.config import Settings
 from walreplay.errors import OrderError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import read_stream
-from walreplay.protocol.writer import encode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

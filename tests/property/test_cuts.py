@@ -17,13 +17,13 @@ from support.captures import case
 from support.extent import examples, further
 from support.framings import frame, reframe
 from support.runs import Files, Planned, cut, grown_to, plan_run, plan_runs
+from support.wire import encode
 from walreplay.changes import decode_plan
 from walreplay.errors import FramingError, WalReplayError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.opening import RECOGNISABLE_BYTES
 from walreplay.protocol.reader import read_stream
-from walreplay.protocol.writer import encode
 from walreplay.stream.plan import OpenTransaction, Plan
 
 CAPTURES = [

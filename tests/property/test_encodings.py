@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from support.binary_cells import Binary, Value, array, convert, image
 from support.extent import examples
 from support.runs import cut, plan_runs
+from support.wire import encode
 from walreplay.changes import decode_plan
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import read_message
-from walreplay.protocol.writer import encode
 from walreplay.types import resolve
 from walreplay.types.text import UTF8, codec_of, names_in
 

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from support.framings import Keepalive, frame, reframe
 from support.messages import sessions
+from support.wire import encode
 from walreplay.errors import CaptureError
 from walreplay.protocol import messages as m
 from walreplay.protocol.compression import decompress
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.opening import detect_framing
 from walreplay.protocol.reader import read_stream
-from walreplay.protocol.writer import encode
 
 framings = st.sampled_from(list(Framing))
 COMPRESSORS = {

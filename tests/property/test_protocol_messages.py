@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.messages import inside_stream, outside_stream, stream_starts
+from support.wire import encode
 from walreplay.errors import MalformedMessage, TruncatedMessage
 from walreplay.protocol import messages as m
 from walreplay.protocol.reader import read_message
-from walreplay.protocol.writer import encode
 
 outside = st.one_of(outside_stream, stream_starts, st.just(m.StreamStop()))
 placed = st.one_of(

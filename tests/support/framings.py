@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from support.wire import encode
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import (
     KEEPALIVE,
@@ -17,7 +18,6 @@ from walreplay.protocol.framing import (
     Framing,
 )
 from walreplay.protocol.reader import Buffer, read_stream
-from walreplay.protocol.writer import encode
 
 
 @dataclass(frozen=True, slots=True)

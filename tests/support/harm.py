@@ -15,12 +15,12 @@ from typing import Final
 
 from support.captures import Case
 from support.runs import Files, cut, plan_run
+from support.wire import encode
 from walreplay.changes import decode_plan
 from walreplay.errors import TruncatedMessage, WalReplayError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import read_stream
-from walreplay.protocol.writer import encode
 from walreplay.stream.plan import Plan
 
 REFUSED: Final = "refused"

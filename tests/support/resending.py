@@ -12,10 +12,10 @@ from struct import pack
 from typing import Final, TypeVar
 
 from support.framings import Form, Keepalive, frame
+from support.wire import encode
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import is_streaming_after, read_stream
-from walreplay.protocol.writer import encode
 
 _TEXTS: Final = (25, 1043)
 _INTEGERS: Final = {21: ">h", 23: ">i", 20: ">q"}

@@ -14,8 +14,8 @@ from typing import Final
 
 from support.framings import Keepalive
 from support.simulator_server import MOOD, Change, Event, Sub, Txn
+from support.wire import encode
 from walreplay.protocol import messages as m
-from walreplay.protocol.writer import encode
 
 _XID: Final = Struct("!I").pack
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from support.wire import encode
 from walreplay.protocol import messages as m
-from walreplay.protocol.writer import encode
 
 STEP_BYTES: Final = 8
 

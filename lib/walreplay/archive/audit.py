@@ -163,9 +163,9 @@ def count_values(
 ) -> tuple[dict[Relation, Values], list[WalReplayError]]:
     """Decode all that a plan applies, and count; return the counts by relation version, and what cannot be decoded."""
     types = {type_.oid: type_ for type_ in plan.types}
-    wanted = (r for r in plan.relations if settings.wants_table(_schema(r), r.name))
+    wanted_relations = (r for r in plan.relations if settings.wants_table(_schema(r), r.name))
     counted: dict[Relation, decode.Assigned] = {}
-    for relation in wanted:
+    for relation in wanted_relations:
         of_relation = column_types(relation, types, settings.type_options(_schema(relation), relation.name))
         counted[relation] = decode.Assigned(len(counted), tuple(of_relation), {})
     files = {file.path: file for file in plan.files if file.steps}

@@ -41,7 +41,6 @@ from walreplay.decode.walk_state import (
 from walreplay.errors import CaptureError, MalformedMessage, OrderError, TruncatedMessage, UnknownRelation
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import read_pgcopy_mark
-from walreplay.protocol.writer import encode
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -366,7 +365,7 @@ class StreamWalker(WalkState):
         for oid in message.relation_oids:
             self.kernel.add_truncate(self._need_slot(oid, offset))
         if state[walk.RECORDING]:
-            digest = truncate_digest(encode(replace(message, xid=None)), int(state[walk.ORDINAL]))
+            digest = truncate_digest(message, int(state[walk.ORDINAL]))
             state[walk.ROWS] += 1
             state[walk.DIGEST] ^= digest
 

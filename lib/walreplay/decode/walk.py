@@ -32,16 +32,14 @@ from walreplay.decode.kernels.programs import ROW_WORDS
 from walreplay.decode.kernels.rows import SHAPE
 from walreplay.decode.kernels.walk import walk_messages
 from walreplay.decode.placing import Placer, Tile, empty
+from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.messages import MAX_COLUMNS
 from walreplay.types.builtin import STEADY_TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
-
-    from walreplay.protocol import messages as m
 
 
 NULL: Final = -1
@@ -201,8 +199,10 @@ number of its row changes in these bytes, and the exclusive or of their digests;
 the origin's name (0 for none); and the offset of the Begin, or -1 if it lies before the bytes."""
 
 
-def truncate_digest(data: bytes, ordinal: int) -> int:
-    """Digest a truncate, which depends on no settings, as `digest_of` does a row change."""
+def truncate_digest(truncate: m.Truncate, ordinal: int) -> int:
+    """Digest a truncate's message without its xid, which depends on no settings, as `digest_of` does a row change."""
+    oids = truncate.relation_oids
+    data = b"T" + m.TRUNCATE.pack(len(oids), truncate.options) + b"".join(map(m.UINT32.pack, oids))
     # Not linear, as a checksum is: those of several truncates are joined by exclusive or.
     return int.from_bytes(hashlib.blake2b(b"%d " % ordinal + data, digest_size=8).digest(), "big") & SHAPE
 
@@ -237,7 +237,7 @@ class WalkKernel:
         self._is_new = True
         # Arrays that the kernel writes to; empty if only boundaries are wanted.  A row change has at least 9 bytes, a
         # cell one; Begin and Commit have 47 together.
-        cells, rows, records = (tile_bytes // 2 + 4 * MAX_COLUMNS, tile_bytes // 16 + 1, tile_bytes // 47 + 2)
+        cells, rows, records = (tile_bytes // 2 + 4 * m.MAX_COLUMNS, tile_bytes // 16 + 1, tile_bytes // 47 + 2)
         self._offset, self._length = (empty(cells if self.want else 0, np.int32) for _ in range(2))
         self._rows = empty(rows * ROW_WORDS if self.want else 0, np.int64).reshape(-1, ROW_WORDS)
         self._records = np.zeros(records if self.want else 0, RECORD)

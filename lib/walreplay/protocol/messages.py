@@ -423,4 +423,4 @@ LAYOUTS: Final[dict[type[AnyMessage], MessageLayout]] = {
     RollbackPrepared: MessageLayout(Struct("!BQQqqI"), "flags, LSNs, times and xid", "gid"),
     StreamPrepare: _PREPARE,
 }
-"""All messages but those that may carry an xid, or whose length differs otherwise: reader and writer read each."""
+"""All messages but those that may carry an xid, or whose length differs otherwise: how each is read."""

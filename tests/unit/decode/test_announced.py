@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from support.wire import encode
 from walreplay.decode.walk_state import RelationCache
 from walreplay.errors import TruncatedMessage
 from walreplay.protocol import messages as m
 from walreplay.protocol.reader import names_in_utf8, read_message
-from walreplay.protocol.writer import encode
 
 RELATION = m.Relation(9, "s", "t", "d", (m.Column("id", 23, -1, True), m.Column("n", 1700, 327686, False)))
 OTHERS = [

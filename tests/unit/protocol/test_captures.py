@@ -9,12 +9,12 @@ import pytest
 
 from support.captures import Case, case, cases
 from support.framings import reframe
+from support.wire import encode
 from walreplay.protocol import messages as m
 from walreplay.protocol.compression import detect_compression
 from walreplay.protocol.framing import FrameContent, Framing, parse_frame
 from walreplay.protocol.opening import detect_framing
 from walreplay.protocol.reader import read_stream
-from walreplay.protocol.writer import encode
 
 
 def tuples_of(message: m.AnyMessage) -> list[m.TupleData]:

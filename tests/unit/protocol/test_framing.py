@@ -12,6 +12,7 @@ from support.captures import case
 from support.framings import Form, Keepalive, frame
 from support.pages import ROOT
 from support.rows import rows_by_reader, rows_by_walk
+from support.wire import encode
 from walreplay.changes import decode_files
 from walreplay.decode.kernels import frames
 from walreplay.decode.sessions.resync import guess_framing
@@ -28,7 +29,6 @@ from walreplay.protocol.framing import (
 )
 from walreplay.protocol.opening import detect_framing
 from walreplay.protocol.reader import read_stream
-from walreplay.protocol.writer import encode
 
 KEEPALIVE = bytes.fromhex("64 00000016 6B 00000000019146F0 000303B0EBB30A13 01")
 XLOGDATA = bytes.fromhex("64 0000001E 77 0000000000000001 0000000000000002 0000000000000003 45")

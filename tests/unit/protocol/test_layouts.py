@@ -6,9 +6,9 @@ from typing import Any, get_args
 
 import pytest
 
+from support.wire import _ENCODERS, encode
 from walreplay.protocol import messages as m
 from walreplay.protocol.reader import _BY_TAG, read_message
-from walreplay.protocol.writer import _ENCODERS, encode
 
 LSN = "00000000 0193F0E0"
 END = "00000000 0193F110"

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from support.framings import frame
+from support.wire import encode
 from walreplay.errors import FramingError, MalformedMessage, TruncatedMessage, UnknownMessage
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import read_message, read_stream
-from walreplay.protocol.writer import encode
 
 LSN_TIME = bytes(16)
 SECRET = "5345435245 54"

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from support.framings import frame
+from support.wire import encode
 from walreplay.decode.decoder import Decoder
 from walreplay.decode.files import ScanTask, scan_file
 from walreplay.ledger.state import from_json, to_json
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import encode
 from walreplay.stream.plan import Plan, Resume
 from walreplay.stream.planned import PlannedBytes
 from walreplay.stream.stitch import Stitch

@@ -11,11 +11,11 @@ from struct import pack
 import pytest
 
 from support.framings import frame
+from support.wire import encode
 from walreplay import read_changes
 from walreplay.errors import OrderError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import encode
 
 _COLUMNS = (
     m.Column("id", 23, -1, True),

@@ -4,12 +4,12 @@ import pytest
 
 from support.framings import frame
 from support.runs import plan_runs
+from support.wire import encode
 from walreplay.changes import plan_files
 from walreplay.decode.files import ScanTask, scan_file
 from walreplay.errors import OrderError, UnknownRelation
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
-from walreplay.protocol.writer import encode
 from walreplay.stream.stitch import Stitch
 
 TABLE = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True),))
