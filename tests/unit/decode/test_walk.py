@@ -7,7 +7,8 @@ from support.captures import case, cases
 from support.framings import reframe
 from support.rows import rows_by_reader, rows_by_walk
 from walreplay.decode.kernels import walk_words as walk
-from walreplay.decode.walk import Outcome, RelationSlots, WalkKernel
+from walreplay.decode.walk import Outcome, RelationSlots, WalkKernel, truncate_digest
+from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 
 ORDINARY = [item for item in cases() if item.name[:3] not in ("o18", "o19", "o26")]
@@ -29,6 +30,10 @@ def test_the_framing_makes_no_difference(framing):
     (data,) = recorded.streams()
     expected = list(rows_by_reader(data, recorded.framing))
     assert rows_by_walk(reframe(data, recorded.framing, framing), framing, 4096) == expected
+
+
+def test_ledgers_have_a_truncates_digest_whichever_subtransaction_it_is_of():
+    assert [truncate_digest(m.Truncate((16401, 7), 1, xid), 3) for xid in (None, 9)] == [1_397_892] * 2
 
 
 def test_a_relation_gets_a_slot_for_each_of_its_versions():
