@@ -158,7 +158,7 @@ class Recording:
                     replace(segment, seam=segment.seam and replace(segment.seam, data=b""))
                     for segment in deferred.segments
                 ]
-        self._files.append(FoundFile(facts, behind, resume and to_json(resume)))
+        self._files.append(FoundFile(facts, behind, None if resume is None else to_json(resume)))
         return facts
 
     def _facts(self, stitch: Stitch, scan: FileScan, modified: int) -> FileFacts:

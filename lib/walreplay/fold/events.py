@@ -197,13 +197,16 @@ class Events:
         for name, column in by_name.items():
             if name[1:].isdigit():
                 numbers[name[0]][int(name[1:])] = column
+        single: dict[str, Any] = {
+            name: by_name.get(name) for name in ("lsn", "ts", "rescued", "action", "expected", *_OPTIONAL)
+        }
         return cls(
             columns=list(numbers["c"].values()),
             unchanged=numbers["u"],
             image=(by_name[_IMAGE[0]], by_name[_IMAGE[1]]) if _IMAGE[0] in by_name else None,
             old_key=list(numbers["o"].values()) or None,
             marks=Marks(*(by_name[name] for name in _MARKS)) if _MARKS[0] in by_name else None,
-            **{name: by_name.get(name) for name in ("lsn", "ts", "rescued", "action", "expected", *_OPTIONAL)},
+            **single,
         )
 
     def slice(self, start: int, stop: int) -> Events:

@@ -210,12 +210,14 @@ class _Json(RootModel[_Record], Generic[_Record]):
 
 def to_json(record: object) -> str:
     """Write one of the ledger's records."""
-    return _Json.__class_getitem__(type(record))(record).model_dump_json()
+    written: Any = _Json.__class_getitem__(type(record))
+    return str(written(record).model_dump_json())
 
 
 def from_json(kind: type[_Record], text: str) -> _Record:
     """Read what `to_json` wrote of a record of a kind."""
-    record: _Record = _Json.__class_getitem__(kind).model_validate_json(text).root
+    written: Any = _Json.__class_getitem__(kind)
+    record: _Record = written.model_validate_json(text).root
     return record
 
 
