@@ -89,7 +89,7 @@ class CommitId:
         counts: numbers for the report that Delta's history does not have otherwise, so that a run which finishes a
             killed one can report them, too; None if they are not known before the commit.
         source: of a table that several sources write to, the one whose ledger this is.
-        form: of what is written, and how; see `walreplay.table.table_run.TableRun.form`.
+        form: of what is written, and how; see `walreplay.table.table_run.Merge.form`.
     """
 
     application: str

@@ -370,16 +370,17 @@ class BaseLoad:
             if relation_of(run.plan.oid) in mirrors - {run.plan.oid}:
                 # It gets the same rows.
                 continue
-            (epoch,) = run.plan.epochs  # a load is one version of the relation
-            if epoch.identity.mode is not Mode.KEYED or not epoch.rows:  # rows without a key may be equal
+            (merge,) = run.merges  # a load is one version of the relation
+            if merge.identity.mode is not Mode.KEYED:  # rows without a key may be equal
                 continue
-            task = run.fold_task(epoch)
-            rows = run.events(self.context.session, staging, epoch, task)
-            counts = rows.mapInArrow(partial(count_keys, task=task), sql_schema(COUNTED)).collect()
-            twice = epoch.rows - sum(row.keys for row in counts)
+            rows = merge.events(self.context.session, staging)
+            if rows is None:
+                continue
+            counts = rows.mapInArrow(partial(count_keys, task=merge.fold_task), sql_schema(COUNTED)).collect()
+            twice = merge.epoch.rows - sum(row.keys for row in counts)
             if twice:
                 raise CaptureError(
-                    f"{twice:,} of the {epoch.rows:,} rows have a key that another one has, too",
+                    f"{twice:,} of the {merge.epoch.rows:,} rows have a key that another one has, too",
                     table=run.plan.name,
                     remedy="Nothing was loaded. Perhaps a file is there twice; or the rows were not all read in one "
                     "snapshot; or the key in the configuration is none",

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -27,6 +28,7 @@ from walreplay.names import RowKind
 from walreplay.spark.staging import EmptiedAt, Rows, StagedRows, Staging
 from walreplay.spark.workers.fold import FoldTask, LogFold, NetFold, VersionFold
 from walreplay.spark.workers.rows import PARTS
+from walreplay.table.cases import CASES, EpochCase, Incoming, Present
 from walreplay.table.plan import Epoch, TablePlan
 from walreplay.types.base import ColumnType
 
@@ -53,7 +55,7 @@ _FIRST_EPOCH_STEP: Final = 1 << 14
 """The epochs' steps have numbers from here on; those before are the moves of tables, which come first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TableRun:
     """One table in one run: its plan, its commits, and how it is written.
 
@@ -67,7 +69,7 @@ class TableRun:
         standing: how the table compares with the ledger, in a resumed run; None if only its history tells.
         checked: the version that was compared with the ledger; None if none was.
         emptied: of a history: its truncates; ``axis`` is the run's.
-        appends: the table is there, and has no rows of the source's yet.
+        has_own_rows: of a shared table: some of its rows may be the source's.
     """
 
     plan: TablePlan
@@ -82,24 +84,29 @@ class TableRun:
     emptied: tuple[EmptiedAt, ...] = ()
     axis: Axis = NO_AXIS
     check_lock: Callable[..., None] = lambda **_: None
-    appends: bool = False
+    has_own_rows: bool = True
+
+    @cached_property
+    def merges(self) -> tuple[Merge, ...]:
+        """What the commit of each epoch has to do."""
+        return tuple(Merge(self, number) for number in range(len(self.plan.epochs)))
 
     @property
     def is_done(self) -> bool:
         """The table has all of the run's steps already."""
-        steps = frozenset() if self.standing is None else self.standing.steps
-        return self.step(len(self.plan.epochs) - 1, MERGE).number in steps
+        return self.standing is not None and self.merges[-1].commit.number in self.standing.steps
 
     @property
-    def anew(self) -> bool:
-        """The table exists, but the ledger does not know it: it is written from the beginning."""
-        return self.exists and self.plan.before is None
-
-    def step(self, epoch: int, slot: int) -> delta.CommitId:
-        """Return the commit of a step."""
-        share = self.plan.metadata.share
-        source = None if share is None else share.source
-        return replace(step_of(self.commit, _FIRST_EPOCH_STEP + epoch * SLOTS + slot), oid=self.plan.oid, source=source)
+    def present(self) -> Present:
+        """What is there before the first epoch."""
+        if not self.exists:
+            return Present.NOTHING if self.plan.before is None else Present.GONE
+        if self.plan.before is not None:
+            return Present.KNOWN
+        if not self.has_own_rows:
+            return Present.OTHERS
+        # What is there may be this run's own.
+        return Present.BEGUN if self.resumed or self.plan.metadata.share is not None else Present.UNKNOWN
 
     def may_have(self, commit: delta.CommitId) -> bool:
         """Return whether the table may have a step already, so that its history must be read."""
@@ -110,84 +117,6 @@ class TableRun:
         """The table is clustered by a column for which files of our own have no statistics."""
         kinds = {column.name: column.type.arrow for column in self.plan.epochs[-1].shape.columns}
         return any(name in kinds and not has_statistics(kinds[name]) for name in self.plan.layout.cluster_by)
-
-    def fold_task(self, epoch: Epoch, *, fresh: bool = False) -> FoldTask:
-        """Return how an epoch's events become rows to merge.
-
-        Args:
-            fresh: the table has no rows before, or none that stay.
-        """
-        names, types = _names_and_types(epoch.shape)
-        share = self.plan.metadata.share
-        events = types, names, epoch.identity, epoch.tracked, epoch.moves, epoch.projections
-        of_table = self.plan.name, None if share is None else share.source
-        match self.plan.metadata.rows:
-            case RowKind.CURRENT:
-                return NetFold(*events, *of_table)
-            case RowKind.VERSION:
-                emptied = self.emptied_in(epoch)
-                return VersionFold(
-                    *events, *of_table, axis=self.axis, emptied=emptied, watched=epoch.watched, fresh=fresh
-                )
-            case RowKind.CHANGE:
-                return LogFold(*events, *of_table, log=log_task(epoch.shape))
-
-    def emptied_in(self, epoch: Epoch) -> Emptied:
-        """Return the truncates of an epoch of a history, with their times on the axis."""
-        stop = float("inf") if epoch.stop is None else epoch.stop
-        truncates = [truncate for truncate in self.emptied if epoch.start <= truncate.sequence < stop]
-        # All of EmptiedAt but its sequence.
-        lsn, ordinal, top = np.array([truncate[1:] for truncate in truncates], np.int64).reshape(-1, 3).T
-        for number, truncate in enumerate(truncates):
-            row = slice(number, number + 1)
-            # The axis goes by units of decoding; a sequence is a unit's number and a part of it.
-            top[row] = self.axis.times(truncate.sequence // PARTS, lsn[row], top[row])
-        return Emptied(lsn, ordinal, top)
-
-    def events(self, spark: SparkSession, staging: Staging, epoch: Epoch, task: FoldTask) -> Rows:
-        """Return an epoch's staged events."""
-        parts = epoch.moves, epoch.converts_key, self.buckets, self.tasks
-        return staging.read(spark, StagedRows(self.plan.number, epoch.start, epoch.stop, *parts), task)
-
-    def merge(self, number: int) -> Merge:
-        """Return what the commit of an epoch has to do."""
-        plan, epoch = self.plan, self.plan.epochs[number]
-        emptied = self.emptied_in(epoch)
-        return Merge(
-            table=plan.table,
-            name=plan.name,
-            shape=epoch.shape,
-            metadata=plan.metadata,
-            identity=epoch.identity,
-            configured=epoch.configured,
-            tracked=epoch.tracked,
-            watched=epoch.watched,
-            moves=epoch.moves,
-            deletes=epoch.deletes,
-            schema=table_schema(epoch.shape, plan.metadata),
-            before=epoch.evolution.before,
-            comment=plan.comment,
-            commit=replace(self.step(number, MERGE), form=self.form(number)),
-            converts_key=epoch.converts_key,
-            properties=plan.layout.properties,
-            # Versions from before the run end at the first truncate; the fold ends those of the run itself.
-            empties=(int(emptied.lsn[0]), int(emptied.top[0])) if len(emptied.lsn) else None,
-            appends=self.appends and number == 0,  # later epochs find rows of the first one
-        )
-
-    def form(self, number: int) -> str:
-        """Return a digest of what an epoch's commit writes, and how.
-
-        A run that goes on with an interrupted one plans its tables anew.  If the configuration is another one by then,
-        an epoch may have other rows, and what was committed under its number would be taken for them.
-        """
-        plan, epoch = self.plan, self.plan.epochs[number]
-        key = [epoch.shape.columns[key_column].name for key_column in epoch.identity.key]
-        columns = [(field.name, str(field.type)) for field in table_schema(epoch.shape, plan.metadata)]
-        # Where one epoch ends and the next begins.
-        versions = [len(each_epoch.projections) for each_epoch in plan.epochs]
-        digest_parts = [versions, epoch.identity.mode.value, key, plan.soft_deletes, columns]
-        return hashlib.sha256(json.dumps(digest_parts).encode()).hexdigest()[:16]
 
 
 def step_of(commit: delta.CommitId, step: int) -> delta.CommitId:
@@ -208,6 +137,11 @@ def is_own(share: Share, row: str = "") -> str:
         row: the row's alias with a dot; empty for none.
     """
     return f"{row}{quote(share.column)} = {delta.literal(share.source)}"
+
+
+def own_rows(table: TableName, share: Share | None) -> str:
+    """Write a query for a table; of a shared one, for the source's own rows."""
+    return table.sql if share is None else f"(SELECT * FROM {table.sql} WHERE {is_own(share)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,68 +205,146 @@ def table_schema(shape: TableShape, metadata: MetadataNames) -> pa.Schema:
     return pa.schema([*first, *columns, *last])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Merge:
-    """What the commit of an epoch has to do.
+    """An epoch of a table in a run: its rows, and what its commit has to do; each is found out once.
 
     Attributes:
-        schema: the table's columns, with the metadata.
-        configured: the key comes from the configuration, so that it may hold NULLs.
-        tracked: the columns that some change leaves unchanged.
-        moves: keys have changed and have to be followed.
-        deletes: some rows are deleted.
-        converts_key: for some of the changes the key had another type, whose values its present type may not hold.
-        properties: what the table is created with, if it does not exist yet, with its comment.
-        before: its columns as the ledger knows them, if it does.
-        empties: of a history: commit LSN and time of the first truncate, which ends all versions from before the run.
-        watched: of a history: the columns whose changes begin versions; None if each change begins one.
-        appends: the table has no rows that may change.
+        number: the epoch's.
     """
 
-    table: TableName
-    name: str
-    shape: TableShape
-    metadata: MetadataNames
-    identity: Identity
-    configured: bool
-    tracked: tuple[int, ...]
-    moves: bool
-    deletes: bool
-    schema: pa.Schema
-    commit: delta.CommitId
-    converts_key: bool = False
-    properties: tuple[tuple[str, str], ...] = ()
-    comment: str = ""
-    before: TableShape | None = None
-    empties: tuple[int, int] | None = None
-    watched: tuple[int, ...] | None = None
-    appends: bool = False
+    run: TableRun
+    number: int
+
+    @property
+    def plan(self) -> TablePlan:
+        """The table's."""
+        return self.run.plan
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch as it was planned."""
+        return self.run.plan.epochs[self.number]
+
+    @property
+    def shape(self) -> TableShape:
+        """The table's columns behind it, without the metadata."""
+        return self.epoch.shape
+
+    @property
+    def identity(self) -> Identity:
+        """What tells the rows apart."""
+        return self.epoch.identity
+
+    @cached_property
+    def case(self) -> EpochCase:
+        """What becomes of its rows."""
+        return CASES[self.run.present if self.number == 0 else Present.KNOWN][self._incoming]
+
+    @property
+    def _incoming(self) -> Incoming:
+        # The plan leaves out what comes before the last truncate, so only the first epoch can follow one.
+        if self.number == 0 and self.plan.truncated and not self.plan.soft_deletes:
+            return Incoming.TRUNCATED
+        if self.empties is not None:
+            return Incoming.CHANGED
+        if self.identity.mode is Mode.APPEND:
+            return Incoming.ADDED
+        return Incoming.CHANGED if self.epoch.rows else Incoming.COLUMNS
+
+    def step(self, slot: int) -> delta.CommitId:
+        """Return the commit of one of its steps."""
+        share, number = self.plan.metadata.share, _FIRST_EPOCH_STEP + self.number * SLOTS + slot
+        source = None if share is None else share.source
+        return replace(step_of(self.run.commit, number), oid=self.plan.oid, source=source)
+
+    @cached_property
+    def commit(self) -> delta.CommitId:
+        """The commit of its rows."""
+        return replace(self.step(MERGE), form=self.form)
+
+    @property
+    def form(self) -> str:
+        """A digest of what the commit writes, and how.
+
+        A run that goes on with an interrupted one plans its tables anew.  If the configuration is another one by then,
+        an epoch may have other rows, and what was committed under its number would be taken for them.
+        """
+        columns = [(field.name, str(field.type)) for field in self.schema]
+        key = [self.shape.columns[key_column].name for key_column in self.identity.key]
+        # Where one epoch ends and the next begins.
+        versions = [len(epoch.projections) for epoch in self.plan.epochs]
+        digest_parts = [versions, self.identity.mode.value, key, self.plan.soft_deletes, columns]
+        return hashlib.sha256(json.dumps(digest_parts).encode()).hexdigest()[:16]
+
+    @cached_property
+    def fold_task(self) -> FoldTask:
+        """How its events become rows to merge."""
+        epoch, metadata = self.epoch, self.plan.metadata
+        names, types = _names_and_types(epoch.shape)
+        events = types, names, epoch.identity, epoch.tracked, epoch.moves, epoch.projections
+        of_table = self.plan.name, None if metadata.share is None else metadata.share.source
+        match metadata.rows:
+            case RowKind.CURRENT:
+                return NetFold(*events, *of_table)
+            case RowKind.VERSION:
+                axis, emptied, watched, fresh = self.run.axis, self._emptied, epoch.watched, self.case.fresh
+                return VersionFold(*events, *of_table, axis=axis, emptied=emptied, watched=watched, fresh=fresh)
+            case RowKind.CHANGE:
+                return LogFold(*events, *of_table, log=log_task(epoch.shape))
+
+    def events(self, spark: SparkSession, staging: Staging) -> Rows | None:
+        """Return its staged events; None if it has none."""
+        epoch, run = self.epoch, self.run
+        if not epoch.rows:
+            return None
+        parts = epoch.moves, epoch.converts_key, run.buckets, run.tasks
+        return staging.read(spark, StagedRows(self.plan.number, epoch.start, epoch.stop, *parts), self.fold_task)
+
+    @cached_property
+    def _emptied(self) -> Emptied:
+        """Of a history: its truncates, with their times on the axis."""
+        stop = float("inf") if self.epoch.stop is None else self.epoch.stop
+        truncates = [truncate for truncate in self.run.emptied if self.epoch.start <= truncate.sequence < stop]
+        # All of EmptiedAt but its sequence.
+        lsn, ordinal, top = np.array([truncate[1:] for truncate in truncates], np.int64).reshape(-1, 3).T
+        for number, truncate in enumerate(truncates):
+            row = slice(number, number + 1)
+            # The axis goes by units of decoding; a sequence is a unit's number and a part of it.
+            top[row] = self.run.axis.times(truncate.sequence // PARTS, lsn[row], top[row])
+        return Emptied(lsn, ordinal, top)
+
+    @property
+    def empties(self) -> tuple[int, int] | None:
+        """Of a history: commit LSN and time of the first truncate, which ends all versions from before the run."""
+        # The fold ends those of the run itself.
+        return (int(self._emptied.lsn[0]), int(self._emptied.top[0])) if len(self._emptied.lsn) else None
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The table's columns, with the metadata."""
+        return table_schema(self.shape, self.plan.metadata)
 
     @property
     def own_rows(self) -> str:
         """The table for a query, in SQL; of a shared one, the source's own rows."""
-        share = self.metadata.share
-        return self.table.sql if share is None else f"(SELECT * FROM {self.table.sql} WHERE {is_own(share)})"
+        return own_rows(self.plan.table, self.plan.metadata.share)
 
     @property
     def is_own(self) -> str:
         """SQL in front of a condition that finds rows (``t``) of the table: only the source's own."""
-        return "" if self.metadata.share is None else f"{is_own(self.metadata.share, 't.')} AND "
+        share = self.plan.metadata.share
+        return "" if share is None else f"{is_own(share, 't.')} AND "
 
     @property
     def counted_as(self) -> Mode:
         """How what its rows find, and do not, is counted: of a history as of a table with a key."""
-        return self.identity.mode if self.metadata.rows is not RowKind.VERSION else Mode.KEYED
-
-    @property
-    def only_adds(self) -> bool:
-        """Nothing becomes of rows that the table has."""
-        return self.appends or (self.identity.mode is Mode.APPEND and self.empties is None)
+        return self.identity.mode if self.plan.metadata.rows is not RowKind.VERSION else Mode.KEYED
 
     @property
     def commented_schema(self) -> pa.Schema:
         """The same columns, with what a table that is made of them is to say."""
-        return with_comments(self.schema, self.comment, self.comments({}))
+        return with_comments(self.schema, self.plan.comment, self.comments({}))
 
     def comments(self, current: Mapping[str, str]) -> dict[str, str]:
         """Return what the columns are to say if they are declared anew.
@@ -340,24 +352,21 @@ class Merge:
         Args:
             current: what the table's say now, by name; empty for a new table.
         """
-        return followed_columns(current, self.before, self.shape, metadata_comments(self.metadata))
+        before = self.epoch.evolution.before
+        return followed_columns(current, before, self.shape, metadata_comments(self.plan.metadata))
 
-    @property
+    @cached_property
     def pairs(self) -> list[tuple[str, str]]:
-        """Pair each target column (quoted) with the source's."""
-        source_columns = [(quote(column.name), f"c{number}") for number, column in enumerate(self.shape.columns)]
-        metadata_columns = own_columns(self.metadata, self.shape)
-        parts = (metadata_columns.first, metadata_columns.last)
+        """Each target column (quoted) with the source's."""
+        metadata, columns = own_columns(self.plan.metadata, self.shape), self.shape.columns
+        parts = (metadata.first, metadata.last)
         first, last = ([(quote(field.name), source) for field, source in part] for part in parts)
-        return [*first, *source_columns, *last]
+        return [*first, *((quote(column.name), f"c{number}") for number, column in enumerate(columns)), *last]
 
     @property
     def marks_deleted(self) -> int | None:
         """The number of the column that says that a row is deleted, where deletes are soft."""
-        for number, column in enumerate(self.shape.columns):
-            if column.source == OWN:
-                return number
-        return None
+        return next((number for number, column in enumerate(self.shape.columns) if column.source == OWN), None)
 
     def type_of(self, number: int) -> ColumnType:
         """Return a column's type."""

@@ -31,19 +31,20 @@ from walreplay.errors import TargetError
 from walreplay.report import WriterKind
 from walreplay.session import steps
 from walreplay.session.folders import Folder, forget_files
-from walreplay.session.isolation import has_own_sessions, settings
+from walreplay.session.isolation import has_own_sessions
 from walreplay.session.reach import folder_of, staging_folder
 from walreplay.spark.reached import Reached, ReachedCatalog, ReachedRoot
 from walreplay.spark.staging import Rows, Staging
 from walreplay.spark.workers.fold import FoldTask
 from walreplay.spark.workers.rows import Work
 from walreplay.spark.workers.write import FILES, FilesWritten, FileTask, write_batches, write_folded, write_records
-from walreplay.table.table_run import TableRun
-from walreplay.writing.by_statements import MergeFold, OneRow, TableWriter, statement_fold
+from walreplay.table.cases import CommitKind
+from walreplay.table.table_run import Merge
+from walreplay.writing.by_statements import MergeFold, OneRow, TableWriter, merge_fold
 from walreplay.writing.merge import APPENDED, Written, appended
 from walreplay.writing.one_row import FileRow
 from walreplay.writing.rewrite import OTHER_COLUMNS, Rewrite, begin_rewrite
-from walreplay.writing.writer import Append, Fold, Ready
+from walreplay.writing.writer import Append, Fold
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -113,12 +114,11 @@ class AppendFold(Fold):
 
     append: FileAppend
 
-    def commit(self, spark: SparkSession, written: FilesWritten, ready: Ready) -> Written:
+    def commit(self, spark: SparkSession, written: FilesWritten) -> Written:
         """Commit the files; the table gets the same rows as by a statement (`WriteFold`)."""
         counts = appended(self.merge.counted_as, written.counts)
         self.append.add(written)
-        with settings(spark, ready()):
-            version = self.append.commit(counts.counted(self.merge))
+        version = self.append.commit(counts.counted(self.merge))
         return Written(counts, {APPENDED: str(written.rows)}, version, "files")
 
 
@@ -129,16 +129,15 @@ class RewriteFold(Fold):
     rewrite: Rewrite
     otherwise: MergeFold
 
-    def commit(self, spark: SparkSession, written: FilesWritten, ready: Ready) -> Written:
+    def commit(self, spark: SparkSession, written: FilesWritten) -> Written:
         """Commit the rewritten table, or MERGE the kept rows."""
         if written.replaced is None:  # the task has found that it cannot rewrite the table
-            return replace(self.otherwise.commit(spark, written, ready), reason=_NOT_REWRITTEN)
-        # `ready` is not called: it asks for the table's size, which takes longer than to rewrite a small table.
+            return replace(self.otherwise.commit(spark, written), reason=_NOT_REWRITTEN)
         rewritten = self.rewrite.commit(written, self.merge)
         if rewritten is not None:
             return rewritten
         # Somebody has changed the table in between.
-        return replace(self.otherwise.commit(spark, self.otherwise.run(spark), ready), reason=_CHANGED)
+        return replace(self.otherwise.commit(spark, self.otherwise.run(spark)), reason=_CHANGED)
 
 
 # The writer
@@ -247,39 +246,39 @@ class FileWriter(TableWriter):
         columns = opened.columns(schema)
         return OTHER_COLUMNS if columns is None else FileAppend(opened, columns)
 
-    def _fold_or_reason(
-        self, spark: SparkSession, staging: Staging, run: TableRun, epoch_number: int, *, exists: bool, overwrite: bool
-    ) -> Fold | str:
-        if overwrite:
+    def fold(self, spark: SparkSession, staging: Staging, merge: Merge, reason: str = "") -> Fold:
+        """Begin to bring an epoch's rows to their table."""
+        fold = self._fold_or_reason(spark, staging, merge)
+        return super().fold(spark, staging, merge, fold) if isinstance(fold, str) else fold
+
+    def _fold_or_reason(self, spark: SparkSession, staging: Staging, merge: Merge) -> Fold | str:
+        """Return a fold whose files delta-rs commits, or the reason why a statement has to write the rows."""
+        run, table, kind = merge.run, merge.plan.table, merge.case.commit
+        if kind is CommitKind.OVERWRITE:
             return "its rows are overwritten"
         if run.needs_statements:
             return "it is clustered by a column for which files that Python writes have no statistics"
-        epoch, merge = run.plan.epochs[epoch_number], run.merge(epoch_number)
-        if not exists or merge.only_adds:
-            if not exists and merge.table.path is None:
+        if kind is not CommitKind.MERGE:
+            creates, options = kind is CommitKind.CREATE, dict(merge.plan.layout.properties)
+            if creates and table.path is None:
                 # The statement that makes it is no commit that another run's would keep from being made.
                 run.check_lock()
-            schema, options = merge.schema if exists else merge.commented_schema, dict(merge.properties)
-            append = self._append(
-                spark, merge.table, schema, create=not exists, properties=options, commit=merge.commit
-            )
+            schema = merge.commented_schema if creates else merge.schema
+            append = self._append(spark, table, schema, create=creates, properties=options, commit=merge.commit)
             if isinstance(append, str):
                 return append
-            task = run.fold_task(epoch, fresh=not exists or merge.appends)
-            work = append.folding(task, [source for _, source in merge.pairs])
-            return AppendFold(run.events(spark, staging, epoch, task) if epoch.rows else None, work, merge, append)
-        if not epoch.rows:
+            work = append.folding(merge.fold_task, [source for _, source in merge.pairs])
+            return AppendFold(merge.events(spark, staging), work, merge, append)
+        if not merge.epoch.rows:
             return "there are no rows for it"
-        if run.plan.metadata.share is not None:
+        if merge.plan.metadata.share is not None:
             return "several sources share it"
         if run.tasks > 1:
             return "its changes are many"
-        rewrite = begin_rewrite(merge, run.size, partial(self._open_or_reason, spark, merge.table))
+        rewrite = begin_rewrite(merge, partial(self._open_or_reason, spark, table))
         if isinstance(rewrite, str):
             return rewrite
-        otherwise = statement_fold(spark, staging, run, epoch_number, exists=True, overwrite=False)
-        assert isinstance(otherwise, MergeFold)
-        work = rewrite.folding(run.fold_task(epoch), merge, staging.folder)
+        work, otherwise = rewrite.folding(merge, staging.folder), merge_fold(spark, staging, merge)
         return RewriteFold(otherwise.rows, work, merge, rewrite, otherwise)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 
 from walreplay.delta import statements as delta
+from walreplay.delta.commits import DELETION_VECTORS, needed_by
+from walreplay.delta.local import declared, dropped
+from walreplay.delta.properties import ensure
 from walreplay.delta.statements import sql_schema
-from walreplay.delta.target import TableName, Target, quote
+from walreplay.delta.target import TableName, Target, opened_at, quote
 from walreplay.fold.events import Mode
 from walreplay.listing import escape_glob
 from walreplay.names import RowKind
@@ -28,12 +31,13 @@ from walreplay.session.isolation import settings
 from walreplay.spark.reached import Reached
 from walreplay.spark.staging import Rows, Staging
 from walreplay.spark.workers.write import FilesWritten, unpack_with, write_folded
-from walreplay.table.table_run import TableRun
+from walreplay.table.cases import CommitKind
+from walreplay.table.table_run import Merge
 from walreplay.writing.history import merge_versions
 from walreplay.writing.merge import APPENDED, MATERIALIZE, Written, appended, merge_keyed, write_rows
 from walreplay.writing.multiset import merge_multiset
 from walreplay.writing.rewrite import keeping, keeping_files
-from walreplay.writing.writer import Append, Condition, Fold, Ready
+from walreplay.writing.writer import Append, Condition, Fold
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -197,26 +201,18 @@ class TableWriter:
         """
         return StatementAppend(spark, table, schema, create, properties)
 
-    def fold(
-        self, spark: SparkSession, staging: Staging, run: TableRun, epoch_number: int, *, exists: bool, overwrite: bool
-    ) -> Fold:
+    def fold(self, spark: SparkSession, staging: Staging, merge: Merge, reason: str = "") -> Fold:
         """Begin to bring an epoch's rows to their table.
 
         Args:
-            epoch_number: if the epoch has no rows, the table is new, overwritten or only appended to.
-            exists: the table exists.
-            overwrite: the epoch's rows replace the table's.
+            reason: why statements write them, although the writer writes files.
         """
-        by_files = self._fold_or_reason(spark, staging, run, epoch_number, exists=exists, overwrite=overwrite)
-        if isinstance(by_files, Fold):
-            return by_files
-        return statement_fold(spark, staging, run, epoch_number, exists=exists, overwrite=overwrite, reason=by_files)
-
-    def _fold_or_reason(
-        self, spark: SparkSession, staging: Staging, run: TableRun, epoch_number: int, *, exists: bool, overwrite: bool
-    ) -> Fold | str:
-        """Return a fold whose files delta-rs commits, or the reason why a statement has to write the rows."""
-        return ""
+        if merge.case.commit is CommitKind.MERGE:
+            return merge_fold(spark, staging, merge, reason)
+        task, folder = merge.fold_task, staging.folder
+        schema = pa.schema([task.schema.field(source) for _, source in merge.pairs])
+        work = partial(write_folded, task=task, files=keeping_files(schema, folder))
+        return WriteFold(merge.events(spark, staging), work, merge, schema, folder, reason=reason)
 
 
 @dataclass
@@ -256,6 +252,9 @@ class StatementAppend(Append):
 
 # Folds
 
+_FEW_CHANGES: Final = 10_000
+_SMALL_TABLE: Final = 16 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class _StagedFold(Fold):
@@ -282,23 +281,17 @@ class _StagedFold(Fold):
 
 @dataclass(frozen=True, slots=True)
 class WriteFold(_StagedFold):
-    """Rows that a statement adds to a table, or puts in the place of its rows.
+    """Rows that a statement creates a table with, adds to it, or puts in the place of its rows."""
 
-    Attributes:
-        mode: ``append`` or ``overwrite``.
-        create: the table does not exist yet.
-    """
-
-    mode: str
-    create: bool
-
-    def commit(self, spark: SparkSession, written: FilesWritten, ready: Ready) -> Written:
+    def commit(self, spark: SparkSession, written: FilesWritten) -> Written:
         """Make the table's commit."""
         counts = appended(self.merge.counted_as, written.counts)
-        with settings(spark, ready()), self.read(spark, written) as rows:
-            write_rows(
-                spark, rows, replace(self.merge, commit=counts.counted(self.merge)), self.mode, create=self.create
-            )
+        merge, kind = self.merge, self.merge.case.commit
+        if kind is CommitKind.OVERWRITE:  # its columns may be new
+            ensure(spark, merge.plan.table, needed_by(declared(merge.schema)), merge.run.check_lock)
+        few = delta.FEW_ROWS if kind is CommitKind.CREATE and merge.epoch.rows <= _FEW_CHANGES else {}
+        with settings(spark, few), self.read(spark, written) as rows:
+            write_rows(spark, rows, merge, counts, kind)
         return Written(counts, {APPENDED: str(written.rows)})
 
 
@@ -306,34 +299,32 @@ class WriteFold(_StagedFold):
 class MergeFold(_StagedFold):
     """Rows that are merged into a table."""
 
-    def commit(self, spark: SparkSession, written: FilesWritten, ready: Ready) -> Written:
+    def commit(self, spark: SparkSession, written: FilesWritten) -> Written:
         """MERGE the rows."""
+        merge, is_small = self.merge, _is_small(spark, self.merge.plan.table)
+        if not is_small and merge.plan.layout.marks_rows:
+            ensure(spark, merge.plan.table, DELETION_VECTORS, merge.run.check_lock)
+        few = delta.FEW_ROWS_REWRITTEN if is_small and merge.epoch.rows <= _FEW_CHANGES else {}
         # The source is in files already, which do not change: Delta needs no copy of it.
-        with settings(spark, ready()), settings(spark, {MATERIALIZE: "none"}), self.read(spark, written) as rows:
-            if self.merge.metadata.rows is RowKind.VERSION:
-                return merge_versions(spark, rows, written.counts, self.merge)
-            merge_rows = merge_multiset if self.merge.identity.mode is Mode.MULTISET else merge_keyed
-            return merge_rows(spark, rows, written.counts, self.merge)
+        with settings(spark, few), settings(spark, {MATERIALIZE: "none"}), self.read(spark, written) as rows:
+            if merge.plan.metadata.rows is RowKind.VERSION:
+                return merge_versions(spark, rows, written.counts, merge)
+            merge_rows = merge_multiset if merge.identity.mode is Mode.MULTISET else merge_keyed
+            return merge_rows(spark, rows, written.counts, merge)
 
 
-def statement_fold(
-    spark: SparkSession,
-    staging: Staging,
-    run: TableRun,
-    epoch_number: int,
-    *,
-    exists: bool,
-    overwrite: bool,
-    reason: str = "",
-) -> WriteFold | MergeFold:
-    """Begin to fold an epoch's rows for a statement; see `TableWriter.fold`."""
-    epoch, merge, folder = run.plan.epochs[epoch_number], run.merge(epoch_number), staging.folder
-    fresh = not exists or overwrite or merge.appends  # no rows that a fold could continue
-    task = run.fold_task(epoch, fresh=fresh)
-    rows = run.events(spark, staging, epoch, task) if epoch.rows else None
-    if exists and not overwrite and not merge.only_adds:
-        return MergeFold(rows, keeping(task, folder), merge, task.schema, folder, reason=reason)
-    schema = pa.schema([task.schema.field(source) for _, source in merge.pairs])
-    work = partial(write_folded, task=task, files=keeping_files(schema, folder))
-    mode = "overwrite" if overwrite else "append"
-    return WriteFold(rows, work, merge, schema, folder, mode, not exists, reason=reason)
+def _is_small(spark: SparkSession, table: TableName) -> bool:
+    """Return whether a table is so small that a MERGE may rewrite its files."""
+    opened = opened_at(spark, table)
+    if opened is not None and opened.version < 0:
+        raise dropped(table.text)
+    if opened is not None and opened.obstacle is None:
+        return sum(file.size for file in opened.files) <= _SMALL_TABLE
+    with settings(spark, delta.FEW_ROWS):
+        return delta.size_of(spark, table) <= _SMALL_TABLE
+
+
+def merge_fold(spark: SparkSession, staging: Staging, merge: Merge, reason: str = "") -> MergeFold:
+    """Begin to fold an epoch's rows for a MERGE."""
+    task, folder = merge.fold_task, staging.folder
+    return MergeFold(merge.events(spark, staging), keeping(task, folder), merge, task.schema, folder, reason=reason)

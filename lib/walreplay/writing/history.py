@@ -47,8 +47,8 @@ def with_continued(spark: SparkSession, kept: DataFrame, merge: Merge, open_rows
         kept: rows of a table with a key; see `walreplay.fold.versions.version_schema`.
         open_rows: a query for the table's open versions.
     """
-    assert merge.watched is not None
-    meets_base = " OR ".join(["closes", "may_continue", *(f"k{number}" for number in merge.tracked)])
+    assert merge.epoch.watched is not None
+    meets_base = " OR ".join(["closes", "may_continue", *(f"k{number}" for number in merge.epoch.tracked)])
     kept.where(meets_base).selectExpr("*", "true AS matches").createOrReplaceTempView(_WATCHED_SOURCE)
     values = values_with_bases(merge)
     listed = [f"{values.get(name, f's.{name}')} AS {name}" for name in kept.columns]
@@ -57,7 +57,7 @@ def with_continued(spark: SparkSession, kept: DataFrame, merge: Merge, open_rows
         f"LEFT JOIN {open_rows} AS t ON {match_moved(merge)}"
     )
     names = tuple(column.name for column in merge.shape.columns)
-    work = partial(continue_batches, identity=merge.identity, names=names, watched=merge.watched)
+    work = partial(continue_batches, identity=merge.identity, names=names, watched=merge.epoch.watched)
     types = [merge.type_of(number).arrow for number in merge.identity.key]
     base = [f.expr(image_of(f"b{k}", kind)) for k, kind in enumerate(types)] + [f.col("base_rescued")]
     # One task gets all rows about a base: what closes it, then what opens, in commit order.
@@ -70,22 +70,22 @@ def with_continued(spark: SparkSession, kept: DataFrame, merge: Merge, open_rows
 def values_with_bases(merge: Merge) -> dict[str, str]:
     """Write, by the rows' columns, what versions have that the source did not send again: the open version's values."""
     values = {}
-    for number in merge.tracked:
+    for number in merge.epoch.tracked:
         values[f"c{number}"] = f"CASE WHEN s.k{number} THEN {_open_value(merge, number)} ELSE s.c{number} END"
-    rescued = merge.metadata.rescued_data
-    if rescued is not None and merge.tracked:
+    rescued = merge.plan.metadata.rescued_data
+    if rescued is not None and merge.epoch.tracked:
         values["rescued"] = merged_rescued(merge, quote(rescued))
     return values
 
 
 def _base_columns(merge: Merge) -> list[str]:
     """Write the columns that `walreplay.fold.versions.continue_bases` needs of the table's open versions."""
-    assert merge.watched is not None
-    rescued = merge.metadata.rescued_data
+    assert merge.epoch.watched is not None
+    rescued = merge.plan.metadata.rescued_data
     return [
         f"t.{_START_LSN} IS NOT NULL AS found",
         f"{'CAST(NULL AS STRING)' if rescued is None else f't.{quote(rescued)}'} AS o_rescued",
-        *(f"{_open_value(merge, number)} AS o{number}" for number in merge.watched),
+        *(f"{_open_value(merge, number)} AS o{number}" for number in merge.epoch.watched),
     ]
 
 
@@ -93,7 +93,7 @@ def _open_value(merge: Merge, number: int) -> str:
     """Write a value of the table's open version, in the type that the rows have."""
     value = f"t.{quote(merge.shape.columns[number].name)}"
     # Where a table is shared, another source may have widened the column, and what is compared are hashes.
-    return value if merge.metadata.share is None else f"CAST({value} AS {sql_type(merge.type_of(number).arrow)})"
+    return value if merge.plan.metadata.share is None else f"CAST({value} AS {sql_type(merge.type_of(number).arrow)})"
 
 
 _SOURCE: Final = "walreplay_versions"
@@ -191,12 +191,12 @@ def _emptied(spark: SparkSession, merge: Merge, lsn: int, time: int) -> DataFram
 
 def _touches(merge: Merge) -> str:
     """Write the condition that a row is about an open version of the table."""
-    return "s.closes" if merge.watched is None else "(s.closes OR s.replaces)"
+    return "s.closes" if merge.epoch.watched is None else "(s.closes OR s.replaces)"
 
 
 def _replaces(merge: Merge, ends: str) -> str:
     """Write the clause by which an open version gets new values, and goes on unless the run has ended it."""
-    if merge.watched is None:
+    if merge.epoch.watched is None:
         return ""
     assignments = [f"t.{target} = s.{source}" for target, source in merge.pairs if source not in VERSION_COLUMNS]
     return f"WHEN MATCHED AND s.replaces THEN UPDATE SET {', '.join([*assignments, ends])} "
@@ -207,11 +207,11 @@ def _statement(merge: Merge, match: str, marking: delta.Marking) -> str:
     columns = ", ".join(target for target, _ in merge.pairs)
     values = ", ".join(f"s.{source}" for _, source in merge.pairs)
     return (
-        f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s "
+        f"MERGE INTO {merge.plan.table.sql} AS t USING {_SOURCE} AS s "
         f"ON {merge.is_own}{_touches(merge)} AND t.{_END_LSN} IS NULL AND {match}{marking('s.opens')} "
         f"{refuse_claimed(merge) if merge.identity.mode is Mode.KEYED else ''}"
         f"WHEN MATCHED AND (t.{_START_LSN} > s.closes_lsn OR t.{_START_AT} > s.closes_at) "
-        f"THEN UPDATE SET t.{_END_LSN} = raise_error({delta.literal(refusal_text(ends_early(merge.name)))}) "
+        f"THEN UPDATE SET t.{_END_LSN} = raise_error({delta.literal(refusal_text(ends_early(merge.plan.name)))}) "
         f"{_replaces(merge, ends)}WHEN MATCHED THEN UPDATE SET {ends} "
         f"WHEN NOT MATCHED AND s.opens THEN INSERT ({columns}) VALUES ({values})"
     )
@@ -228,12 +228,12 @@ def _merge_keyed(spark: SparkSession, kept: DataFrame, totals: Mapping[str, int]
         f"LEFT ANTI JOIN {_open_rows(merge)} AS t ON {match} WHERE s.closes AND s.expected"
     ).collect()
     counts = _lost_counts(totals, updates=row.updates, deletes=row.deletes)
-    if merge.watched is not None:
+    if merge.epoch.watched is not None:
         rows = with_continued(spark, kept, merge, _open_rows(merge))
         with kept_rows(spark, rows) as decided:
             decided.selectExpr("*", "closes OR replaces AS matches").createOrReplaceTempView(_SOURCE)
             return _commit(spark, merge, match, counts)
-    if not merge.tracked:  # each change brings all values
+    if not merge.epoch.tracked:  # each change brings all values
         return _commit(spark, merge, match, counts)
     with kept_rows(spark, _filled(spark, kept, merge)) as filled:
         filled.selectExpr("*", "closes AS matches").createOrReplaceTempView(_SOURCE)
@@ -242,8 +242,8 @@ def _merge_keyed(spark: SparkSession, kept: DataFrame, totals: Mapping[str, int]
 
 def _spread(kept: DataFrame, merge: Merge) -> DataFrame:
     """Put the own keys of rows without a base in its place: else a join would bring all of them to one task."""
-    conditions = ["false" if merge.watched is None else "may_continue", *(f"k{number}" for number in merge.tracked)]
-    needs_base = " OR ".join(conditions)
+    continues = "false" if merge.epoch.watched is None else "may_continue"
+    needs_base = " OR ".join([continues, *(f"k{number}" for number in merge.epoch.tracked)])
     key_columns = {
         f"b{k}": f"CASE WHEN opens AND NOT ({needs_base}) THEN c{number} ELSE b{k} END AS b{k}"
         for k, number in enumerate(merge.identity.key)
@@ -253,7 +253,7 @@ def _spread(kept: DataFrame, merge: Merge) -> DataFrame:
 
 def _filled(spark: SparkSession, kept: DataFrame, merge: Merge) -> DataFrame:
     """Return versions with the values of the table's own ones that the source did not send again."""
-    keeps = " OR ".join(f"k{number}" for number in merge.tracked)
+    keeps = " OR ".join(f"k{number}" for number in merge.epoch.tracked)
     kept.selectExpr("*", f"opens AND ({keeps}) AS matches").createOrReplaceTempView(_SOURCE)
     values = values_with_bases(merge)
     listed = ", ".join(f"{values.get(name, f's.{name}')} AS {name}" for name in kept.columns)

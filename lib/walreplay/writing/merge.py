@@ -27,6 +27,7 @@ from walreplay.names import source_oid
 from walreplay.report import WriterKind
 from walreplay.session.isolation import has_own_sessions, settings
 from walreplay.spark.workers.rows import refusal_in, refusal_text
+from walreplay.table.cases import CommitKind
 from walreplay.table.table_run import Merge, is_own
 from walreplay.types.families import may_be_rescued
 
@@ -165,27 +166,29 @@ class Written:
     reason: str = ""
 
 
-def write_rows(spark: SparkSession, rows: DataFrame | None, merge: Merge, mode: str, *, create: bool = False) -> None:
-    """Write rows to a table that has none before, or to which rows can only be added.
+def write_rows(
+    spark: SparkSession, rows: DataFrame | None, merge: Merge, counts: RowCounts, kind: CommitKind = CommitKind.APPEND
+) -> None:
+    """Create a table with rows, replace its rows, or add to them.
 
     Args:
         rows: folded rows, each of which becomes a row of the table, and perhaps more of their columns; None for none.
-        mode: ``append`` or ``overwrite``.
-        create: the table does not exist yet.
     """
     frame = spark.createDataFrame([], sql_schema(merge.schema))
     if rows is not None:  # names are no expressions
         frame = rows.select(*(f.col(source) for _, source in merge.pairs)).toDF(*merge.schema.names)
-    table, overwrites, share = merge.table, mode == "overwrite", merge.metadata.share
-    if share is not None and not create:
+    table, share, commit = merge.plan.table, merge.plan.metadata.share, counts.counted(merge)
+    creates, overwrites = kind is CommitKind.CREATE, kind is CommitKind.OVERWRITE
+    mode = "overwrite" if overwrites else "append"
+    if share is not None and not creates:
         only = is_own(share) if overwrites else ""
-        delta.write(delta.like_table(frame, table), table, mode, merge.commit, only=only)
+        delta.write(delta.like_table(frame, table), table, mode, commit, only=only)
         return
-    if create or overwrites:
-        comments = {} if create else delta.comments_of(spark, table)
+    if creates or overwrites:
+        comments = {} if creates else delta.comments_of(spark, table)
         frame = delta.with_comments(frame, merge.comments(comments))
-    new = delta.NewTable(dict(merge.properties), merge.comment) if create else None
-    delta.write(frame, table, mode, merge.commit, create=new, new_schema=overwrites)
+    new = delta.NewTable(dict(merge.plan.layout.properties), merge.plan.comment) if creates else None
+    delta.write(frame, table, mode, commit, create=new, new_schema=overwrites)
 
 
 def appended(mode: Mode, totals: Mapping[str, int]) -> RowCounts:
@@ -242,26 +245,26 @@ def merge_keyed(spark: SparkSession, rows: DataFrame, totals: Mapping[str, int],
 def _keyed_statement(merge: Merge, marking: delta.Marking) -> str:
     pairs = merge.pairs
     values = {target: f"s.{source}" for target, source in pairs}
-    for number in merge.tracked:
+    for number in merge.epoch.tracked:
         target = quote(merge.shape.columns[number].name)
         # `k` marks a value that the source did not send: the table's own stays.
         values[target] = f"CASE WHEN s.k{number} THEN t.{target} ELSE s.c{number} END"
-    rescued = merge.metadata.rescued_data
-    if rescued is not None and merge.tracked:
+    rescued = merge.plan.metadata.rescued_data
+    if rescued is not None and merge.epoch.tracked:
         # Whatever the columns' types are now: under an earlier type a value may have been rescued.
         values[quote(rescued)] = merged_rescued(merge, quote(rescued))
     updates = ", ".join(f"t.{target} = {value}" for target, value in values.items())
     columns = ", ".join(target for target, _ in pairs)
     inserts = ", ".join(f"s.{source}" for _, source in pairs)
-    deletes = "WHEN MATCHED AND s.deleted THEN DELETE " if merge.deletes or merge.moves else ""
+    deletes = "WHEN MATCHED AND s.deleted THEN DELETE " if merge.epoch.deletes or merge.epoch.moves else ""
     live = "AND NOT s.deleted " if deletes else ""  # a deleted row that is not there must not be inserted
     marks = merge.marks_deleted
     if marks is not None:
         # A soft delete of a row that the table does not have must not insert a row.
         live += f"AND NOT (s.c{marks} AND s.expected) "
     return (
-        f"MERGE INTO {merge.table.sql} AS t USING {_SOURCE} AS s "
-        f"ON {merge.is_own}{_match(merge)}{marking('s.deleted')} "
+        f"MERGE INTO {merge.plan.table.sql} AS t USING {_SOURCE} AS s "
+        f"ON {merge.is_own}{_match(merge, moves=merge.epoch.moves)}{marking('s.deleted')} "
         f"{refuse_claimed(merge)}{deletes}WHEN MATCHED THEN UPDATE SET {updates} "
         f"WHEN NOT MATCHED {live}THEN INSERT ({columns}) VALUES ({inserts})"
     )
@@ -269,10 +272,10 @@ def _keyed_statement(merge: Merge, marking: delta.Marking) -> str:
 
 def refuse_claimed(merge: Merge) -> str:
     """Write the clause that stops the MERGE if a key is taken that whole old rows have shown to be free."""
-    claim = merge.identity.claims or (_CONFIGURED_KEY if merge.configured else None)
+    claim = merge.identity.claims or (_CONFIGURED_KEY if merge.epoch.configured else None)
     if claim is None or merge.identity.evicts:
         return ""
-    error = claim_refuted(claim, merge.name)
+    error = claim_refuted(claim, merge.plan.name)
     target = quote(merge.shape.columns[merge.identity.key[0]].name)
     return f"WHEN MATCHED AND s.claimed THEN UPDATE SET t.{target} = raise_error({delta.literal(refusal_text(error))}) "
 
@@ -289,40 +292,39 @@ def _rescued_text(row: str, column: str) -> str:
 
 def key_may_be_rescued(merge: Merge, number: int) -> bool:
     """Return whether a key column's value may be in the rescued data instead of the column."""
-    rescuable = may_be_rescued(merge.type_of(number)) or merge.converts_key
-    return rescuable and merge.metadata.rescued_data is not None
+    rescuable = may_be_rescued(merge.type_of(number)) or merge.epoch.converts_key
+    return rescuable and merge.plan.metadata.rescued_data is not None
 
 
 def match_moved(merge: Merge) -> str:
     """Write the ON condition of rows that have their base's key, and say by ``matches`` whether they have a base."""
-    return _match(replace(merge, moves=True))
+    return _match(merge, moves=True)
 
 
-def _match(merge: Merge) -> str:
+def _match(merge: Merge, *, moves: bool) -> str:
     """Write the ON condition: the target's key equals the base's."""
-    terms = ["s.matches"] if merge.moves else []
-    base_rescued = "s.base_rescued" if merge.moves else "s.rescued"
+    terms = ["s.matches"] if moves else []
+    base_rescued = "s.base_rescued" if moves else "s.rescued"
     for k, number in enumerate(merge.identity.key):
         column = merge.shape.columns[number]
         kind = column.type.arrow
-        source = f"s.b{k}" if merge.moves else f"s.c{number}"
+        source = f"s.b{k}" if moves else f"s.c{number}"
         target = f"t.{quote(column.name)}"
         rescuable = key_may_be_rescued(merge, number)
-        if not merge.configured and not rescuable and not pa.types.is_floating(kind):
+        if not merge.epoch.configured and not rescuable and not pa.types.is_floating(kind):
             terms.append(f"{target} = {source}")
             continue
         terms.append(same_image(target, source, kind))
         if rescuable:  # where both are NULL, the texts have to be equal
-            rescued = _rescued_text(f"t.{quote(merge.metadata.rescued_data or '')}", column.name)
+            rescued = _rescued_text(f"t.{quote(merge.plan.metadata.rescued_data or '')}", column.name)
             terms.append(f"({source} IS NOT NULL OR {rescued} <=> {_rescued_text(base_rescued, column.name)})")
     return " AND ".join(terms)
 
 
 def merged_rescued(merge: Merge, rescued: str) -> str:
     """Keep the target's rescued values of those columns that are left unchanged."""
-    kept = ", ".join(
-        f"CASE WHEN s.k{number} THEN {delta.literal(merge.shape.columns[number].name)} END" for number in merge.tracked
-    )
+    names = {number: delta.literal(merge.shape.columns[number].name) for number in merge.epoch.tracked}
+    kept = ", ".join(f"CASE WHEN s.k{number} THEN {name} END" for number, name in names.items())
     old = f"map_filter(from_json(t.{rescued}, 'map<string,string>'), (k, v) -> array_contains(array({kept}), k))"
     new = "from_json(s.rescued, 'map<string,string>')"
     both = f"map_concat(coalesce({new}, map()), coalesce({old}, map()))"

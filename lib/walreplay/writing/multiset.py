@@ -6,7 +6,7 @@ A row's *image* is all its values but the commit's LSN and time.  Rows with equa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -61,7 +61,7 @@ def merge_multiset(spark: SparkSession, rows: DataFrame, totals: Mapping[str, in
     if not totals.get("missing"):
         # No copies are deleted, so the target need not be asked.
         copies = rows.where(f"{_COPIES} > 0").selectExpr("*", f"explode(sequence(1L, {_COPIES})) AS copy")
-        write_rows(spark, copies, replace(merge, commit=unknown.counted(merge)), "append")
+        write_rows(spark, copies, merge, unknown)
         return Written(unknown, {APPENDED: str(totals.get("copies", 0))})
     images = ImageSql(spark, merge, image_of_rows(merge))
     return _apply(images, images.counted(rows), added_ids(merge), unknown)
@@ -234,7 +234,7 @@ class ImageSql:
         names = ", ".join(target for target, _ in pairs)
         inserts = ", ".join(f"s.{name}" for _, name in pairs)
         return (
-            f"MERGE INTO {self.merge.table.sql} AS t USING ({source}) AS s "
+            f"MERGE INTO {self.merge.plan.table.sql} AS t USING ({source}) AS s "
             f"ON {self.merge.is_own}s.gone AND {self.same('t', 's')}{marking('s.gone')} "
             "WHEN MATCHED THEN DELETE "
             f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT ({names}) VALUES ({inserts})"

@@ -64,9 +64,9 @@ class Rewrite:
     columns: tuple[FileColumn, ...]
     names: tuple[str, ...]
 
-    def folding(self, task: FoldTask, merge: Merge, folder: Folder) -> Work:
+    def folding(self, merge: Merge, folder: Folder) -> Work:
         """Return the function that folds a table's events and rewrites it, or else keeps the rows for a MERGE."""
-        sources = [source for _, source in merge.pairs]
+        sources, task = [source for _, source in merge.pairs], merge.fold_task
         before = Before(
             folder=self.table.folder,
             files=self.names,
@@ -110,16 +110,15 @@ class Rewrite:
         return Written(row_counts, {name: str(count) for name, count in metrics.items()}, version, "files")
 
 
-def begin_rewrite(merge: Merge, staged: int, begin: Callable[[], LocalTable | str]) -> Rewrite | str:
+def begin_rewrite(merge: Merge, begin: Callable[[], LocalTable | str]) -> Rewrite | str:
     """Begin to rewrite a table, or return the reason why it has to be merged.
 
     Args:
-        staged: bytes of the staged events that its rows are folded from.
         begin: opens the table, or returns the reason why no files may be written to it.
     """
-    if staged > _MAX_BYTES:
+    if merge.run.size > _MAX_BYTES:
         return "its changes are many"
-    if merge.watched is not None:
+    if merge.epoch.watched is not None:
         return "whether a version begins hangs on the one that the table has"
     if merge.identity.evicts and merge.identity.mode is not Mode.MULTISET:
         return "a row may take over the key of another: deletes are soft, changes are skipped, or gaps are allowed"
@@ -148,10 +147,10 @@ def _row_identity(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:
         return Images(image, lsn, has_younger=bool(added_ids(merge)))
     return Keys(
         columns=merge.identity.key,
-        tracked=merge.tracked,
+        tracked=merge.epoch.tracked,
         marks_deleted=merge.marks_deleted,
-        claims=merge.configured or merge.identity.claims is not None,
-        with_null=merge.configured,  # a configured key may hold NULL
+        claims=merge.epoch.configured or merge.identity.claims is not None,
+        with_null=merge.epoch.configured,  # a configured key may hold NULL
         rescuable=tuple(
             (place, merge.shape.columns[number].name)
             for place, number in enumerate(merge.identity.key)

@@ -31,6 +31,8 @@ from walreplay.evolution.convert import is_widening
 from walreplay.evolution.shapes import Evolution, TableShape, conversions
 from walreplay.session import steps
 from walreplay.table.placement import Move
+from walreplay.table.plan import TablePlan
+from walreplay.table.registry import made_again
 from walreplay.table.sharing import Needed, check_output, column_conflict, columns_in, columns_there, needed
 from walreplay.table.table_run import ALTER, Merge, TableRun, is_own, table_schema
 from walreplay.writing.alter import has_rescued, rewritten, touches_rescued, write_rewritten
@@ -150,31 +152,35 @@ def _copy(
     delta.write(delta.like_table(rows, step.destination), step.destination, "overwrite", commit, only=only)
 
 
-def make_ready(spark: SparkSession, run: TableRun, epoch_number: int) -> bool:
+def table_gone(plan: TablePlan) -> TargetError:
+    """Make the error for a table that the ledger knows."""
+    remedy = f"Bring it back as it was; or {made_again(plan.before)}"
+    return TargetError("the table is gone", table=plan.name, path=plan.table.text, remedy=remedy)
+
+
+def make_ready(spark: SparkSession, merge: Merge) -> TableRun:
     """Have the table there, with a column for all that an epoch's rows have; this changes no rows.
 
     Args:
         spark: a session that only the caller uses.
 
     Returns:
-        the table is new to the source, and none of its rows are in it.
+        the run, which knows now what is there.
 
     Raises:
         ConfigError: another source has a column of the same name that cannot be the same, or another output there.
     """
-    plan = run.plan
+    run, plan = merge.run, merge.plan
+    is_new = plan.before is None and merge.number == 0
     assert plan.metadata.share is not None
-    merge = run.merge(epoch_number)
     schema = delta.schema_of(spark, plan.table)
     if schema is None:
         if plan.before is not None:
-            raise TargetError(
-                "the table is gone", table=plan.name, path=plan.table.text, remedy="Bring it back as it was"
-            )
-        _make(spark, run, merge)
+            raise table_gone(plan)
+        _make(spark, merge)
         schema = delta.schema_of(spark, plan.table)
         assert schema is not None
-    if plan.before is None and epoch_number == 0:
+    if is_new:
         # Another source may have made it since the tables were checked.
         made = delta.made_by(spark, plan.table)
         check_output(plan.name, plan.table.text, plan.oid, plan.metadata.share.source, made)
@@ -184,21 +190,21 @@ def make_ready(spark: SparkSession, run: TableRun, epoch_number: int) -> bool:
     change_columns(spark, plan.table, changes, run.check_lock, merge.comments({}))
     # Of its rows, the source alone writes any, under its own lock.
     own_rows = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
-    return plan.before is None and epoch_number == 0 and own_rows.limit(1).isEmpty()
+    return replace(run, exists=True, has_own_rows=not is_new or not own_rows.limit(1).isEmpty())
 
 
-def _make(spark: SparkSession, run: TableRun, merge: Merge) -> None:
+def _make(spark: SparkSession, merge: Merge) -> None:
     """Make the table without rows; another source may do so at the same time."""
     rows = spark.createDataFrame([], sql_schema(merge.schema))
     # This is the run's, but none of its steps.
     commit = replace(merge.commit, number=0, form=None)
-    run.check_lock()
-    steps.reached(f"table is to be made: {run.plan.name}")
+    merge.run.check_lock()
+    steps.reached(f"table is to be made: {merge.plan.name}")
     try:
-        new = delta.NewTable(dict(merge.properties), merge.comment)
-        delta.write(delta.with_comments(rows, merge.comments({})), merge.table, "append", commit, create=new)
+        new = delta.NewTable(dict(merge.plan.layout.properties), merge.plan.comment)
+        delta.write(delta.with_comments(rows, merge.comments({})), merge.plan.table, "append", commit, create=new)
     except Exception:
-        if not delta.exists(spark, merge.table):
+        if not delta.exists(spark, merge.plan.table):
             raise
     delta.forget_version(spark)
 
@@ -240,15 +246,15 @@ def change_columns(
     delta.forget_version(spark)
 
 
-def alter_own(spark: SparkSession, run: TableRun, epoch_number: int) -> bool:
+def alter_own(spark: SparkSession, merge: Merge) -> bool:
     """Change the source's own rows to an epoch's columns, which the table has; return whether anything was done."""
-    plan, evolution = run.plan, run.plan.epochs[epoch_number].evolution
-    share, before, commit = plan.metadata.share, evolution.before, run.step(epoch_number, ALTER)
+    run, plan, evolution = merge.run, merge.plan, merge.epoch.evolution
+    share, before, commit = plan.metadata.share, evolution.before, merge.step(ALTER)
     assert share is not None
     if before is None:  # the ledger knows no rows of the source's
         return False
     rescued = plan.metadata.rescued_data
-    rows = _own_rows(spark, run, before)
+    rows = _own_rows(spark, plan, before)
     if not moves_values(evolution) and not (
         rescued is not None and touches_rescued(evolution) and has_rescued(rows, rescued)
     ):
@@ -263,9 +269,8 @@ def alter_own(spark: SparkSession, run: TableRun, epoch_number: int) -> bool:
     return True
 
 
-def _own_rows(spark: SparkSession, run: TableRun, shape: TableShape) -> DataFrame:
+def _own_rows(spark: SparkSession, plan: TablePlan, shape: TableShape) -> DataFrame:
     """Return the source's own rows, with the columns and types that it wrote them with."""
-    plan = run.plan
     assert plan.metadata.share is not None
     rows = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
     # Another source may have widened a column, or added one.

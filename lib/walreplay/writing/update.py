@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -25,13 +25,10 @@ from pyspark.sql import functions as f
 
 from walreplay.config.keys import HISTORY_COLUMNS
 from walreplay.delta import statements as delta
-from walreplay.delta.commits import DELETION_VECTORS, needed_by
-from walreplay.delta.local import declared, dropped
 from walreplay.delta.properties import change_layout, ensure, say, unset
 from walreplay.delta.statements import sql_schema
-from walreplay.delta.target import opened_at, quote
+from walreplay.delta.target import quote
 from walreplay.errors import TargetError
-from walreplay.evolution.shapes import OWN
 from walreplay.fold.events import IN_PARTITIONS
 from walreplay.names import RowKind
 from walreplay.report import Action, TableReport, WriterKind
@@ -40,12 +37,13 @@ from walreplay.session.isolation import has_own_sessions, session_with, settings
 from walreplay.spark.staging import FileRows, Staging
 from walreplay.spark.workers.rows import Work, refusals_told
 from walreplay.spark.workers.write import FILES, FilesWritten, TableShare, work_together
+from walreplay.table.cases import ACTIONS, CommitKind
 from walreplay.table.plan import TablePlan
-from walreplay.table.table_run import ALTER, MERGE, SLOTS, TRUNCATE, Merge, TableRun, is_own
+from walreplay.table.table_run import ALTER, SLOTS, TRUNCATE, Merge, TableRun, is_own, own_rows
 from walreplay.writing.alter import alter, alters, alters_columns
-from walreplay.writing.by_statements import TableWriter, statement_fold
+from walreplay.writing.by_statements import TableWriter, merge_fold
 from walreplay.writing.merge import APPENDED, RowCounts, Written, claim_refuted, write_rows
-from walreplay.writing.shared_table import alter_own, make_ready
+from walreplay.writing.shared_table import alter_own, make_ready, table_gone
 from walreplay.writing.writer import Fold
 
 if TYPE_CHECKING:
@@ -138,16 +136,14 @@ def _can_share(run: TableRun) -> bool:
         return False
     if run.resumed or len(plan.epochs) > 1 or run.size > _MAX_TABLE_BYTES:  # some epochs may be committed already
         return False
-    (epoch,) = plan.epochs
-    if not epoch.rows or (epoch.moves and run.tasks > 1):  # linked keys are brought together by a shuffle
+    (merge,) = run.merges
+    if not merge.epoch.rows or (merge.epoch.moves and run.tasks > 1):  # linked keys are brought together by a shuffle
         return False
-    if not run.exists:
-        return True
-    if run.anew or plan.changes_comment or (plan.before is not None and plan.before.layout != plan.layout):
-        # A transaction that begins now would conflict with the change of the table's properties.
-        return False
-    # Nor may the table be truncated or its columns change in between.
-    return not plan.truncated and not alters(epoch.evolution)
+    if merge.case.commit not in (CommitKind.APPEND, CommitKind.MERGE):
+        return merge.case.commit is CommitKind.CREATE
+    # A transaction that begins now would conflict with a change of the table's properties or columns, or a truncate.
+    is_laid_out = not plan.changes_comment and (plan.before is None or plan.before.layout == plan.layout)
+    return is_laid_out and not plan.truncated and not alters(merge.epoch.evolution)
 
 
 def fold_together(
@@ -169,7 +165,7 @@ def fold_together(
     def begin(run: TableRun) -> tuple[SparkSession, Fold]:
         # Settings of a session of its own stay until the commit; without such sessions no folds are shared.
         with session_with(spark, delta.SMALL_STATE) as session:
-            return session, writer.fold(session, staging, run, 0, exists=run.exists, overwrite=False)
+            return session, writer.fold(session, staging, run.merges[0])
 
     with ThreadPoolExecutor(at_once) as pool:
         folds = list(pool.map(begin, runs))
@@ -187,22 +183,21 @@ def fold_together(
     }
 
 
-def set_properties(spark: SparkSession, run: TableRun) -> None:
+def _set_properties(spark: SparkSession, merge: Merge) -> None:
     """Set an existing table's properties and comment, and unset properties that are no longer configured."""
-    plan, properties = run.plan, dict(run.plan.layout.properties)
-    old_properties = {} if plan.before is None else dict(plan.before.layout.properties)
-    unset(spark, plan.table, old_properties, properties, run.check_lock)
+    plan, before, check_lock = merge.plan, merge.plan.before, merge.run.check_lock
+    if merge.number > 0:  # later epochs find them set
+        return
+    properties = dict(plan.layout.properties)
+    old_properties = {} if before is None else dict(before.layout.properties)
+    unset(spark, plan.table, old_properties, properties, check_lock)
     if properties != old_properties:
-        ensure(spark, plan.table, properties, run.check_lock)
-    if plan.before is not None and plan.changes_comment:
-        say(spark, plan.table, plan.before.comment, plan.comment, run.check_lock)
-
-
-def leave_clustering(spark: SparkSession, run: TableRun) -> None:
-    """Remove a table's clustering before its columns change, because Delta does not drop a column that clusters."""
-    before = run.plan.before
-    if before is not None and before.layout.cluster_by and _changes(run.plan):
-        change_layout(spark, run.plan.table, "CLUSTER BY NONE", run.check_lock)  # set_layout puts it back
+        ensure(spark, plan.table, properties, check_lock)
+    if before is not None and plan.changes_comment:
+        say(spark, plan.table, before.comment, plan.comment, check_lock)
+    # Delta does not drop a column that clusters; set_layout puts the clustering back.
+    if before is not None and before.layout.cluster_by and _changes(plan):
+        change_layout(spark, plan.table, "CLUSTER BY NONE", check_lock)
 
 
 def set_layout(spark: SparkSession, run: TableRun, writer_kind: WriterKind | None) -> None:
@@ -235,9 +230,6 @@ def _changes(plan: TablePlan) -> bool:
 
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
-_FEW_CHANGES: Final = 10_000
-_SMALL_TABLE: Final = 16 << 20
-
 
 def apply_table(
     spark: SparkSession, writer: TableWriter, staging: Staging, run: TableRun, folded: FoldedTable | None = None
@@ -257,30 +249,28 @@ def apply_table(
     commits: list[delta.TableCommit] = []
     writes: list[Written] = []
     depth = delta.WHOLE_HISTORY if run.resumed or plan.metadata.share is not None else len(plan.epochs) * SLOTS + 20
-    exists = run.exists
     context = session_with(spark, delta.SMALL_STATE) if folded is None else nullcontext(folded.spark)
     with context as session, settings(session, _shuffle_settings(session, run)):
-        for epoch_number in range(len(plan.epochs)):
-            commit = run.step(epoch_number, MERGE)
-            if run.resumed and not exists:  # an epoch before the kill may have created it
-                exists = delta.exists(session, plan.table)
-            may_be_applied = run.may_have(commit) and exists
-            applied = delta.find_commit(session, plan.table, commit, depth=depth) if may_be_applied else None
+        if run.resumed and not run.exists:  # an epoch before the kill may have created it
+            run = replace(run, exists=delta.exists(session, plan.table))
+        for merge in run.merges:
+            may_be_applied = run.may_have(merge.commit) and (run.exists or merge.number > 0)
+            applied = delta.find_commit(session, plan.table, merge.commit, depth=depth) if may_be_applied else None
             if applied is None:
                 if plan.metadata.share is not None:
-                    run = replace(run, appends=make_ready(session, run, epoch_number))
-                    exists = True
+                    run = make_ready(session, merge)
+                    merge = run.merges[merge.number]
                 if action == "unchanged":
                     action = action_of(run)  # of all epochs, so it is asked for the first that is made
-                written = _apply_epoch(session, writer, staging, run, epoch_number, folded, exists=exists)
+                written = _apply_epoch(session, writer, staging, merge, folded)
                 epoch_counts = written.counts
                 writes += [written] if written.writer_kind is not None else []  # an empty commit has no writer
-                applied = _committed(session, run, commit, written, depth)
+                applied = _committed(session, merge, written, depth)
             else:
-                _check_form(run, epoch_number, applied)  # it must be what this plan would write
+                _check_form(merge, applied)  # it must be what this plan would write
                 epoch_counts = RowCounts(**(applied.counts or {}))
             # A MERGE's metrics show how many of the rows that it should have updated or deleted were there.
-            counts, exists = (counts + epoch_counts).against(applied, epoch_counts), True
+            counts = (counts + epoch_counts).against(applied, epoch_counts)
             commits.append(applied)
         set_layout(session, run, writes[0].writer_kind if writes else None)
     return replace(_reported(plan, action, commits, writes, counts), seconds=time.monotonic() - began)
@@ -327,130 +317,102 @@ def check_renamed(spark: SparkSession, staging: Staging, run: TableRun) -> None:
     Raises:
         CaptureError: they show that they are another table's (`Identity.claims`).
     """
-    plan, epoch = run.plan, run.plan.epochs[0]
-    claim = epoch.identity.claims
-    if claim is None or claim == IN_PARTITIONS or epoch.identity.evicts or not epoch.rows:
+    merge = run.merges[0]
+    claim = merge.identity.claims
+    if claim is None or claim == IN_PARTITIONS or merge.identity.evicts or not merge.epoch.rows:
         return
     with session_with(spark, delta.SMALL_STATE) as session, refusals_told():
-        fold = statement_fold(session, staging, run, 0, exists=True, overwrite=False)
+        fold = merge_fold(session, staging, merge)
         with fold.read(session, fold.run(session)) as folded:
-            if _meets_old_rows(session, run, folded.where("claimed")):
-                raise claim_refuted(claim, plan.name)
+            if _meets_old_rows(session, merge, folded.where("claimed")):
+                raise claim_refuted(claim, run.plan.name)
 
 
-def _meets_old_rows(spark: SparkSession, run: TableRun, claimed: DataFrame) -> bool:
+def _meets_old_rows(spark: SparkSession, merge: Merge, claimed: DataFrame) -> bool:
     """Return whether a table that is to be renamed has a row under a key that is claimed to be free.
 
     Then the key's rows are another table's.
     """
-    plan, epoch, merge = run.plan, run.plan.epochs[0], run.merge(0)
+    plan = merge.plan
     if claimed.isEmpty() or plan.before is None or plan.truncated:  # after a truncate the key is free
         return False
     old_columns = {column.id: column for column in plan.before.shape.columns}
-    keys = [(number, merge.shape.columns[number]) for number in epoch.identity.key]
+    keys = [(number, merge.shape.columns[number]) for number in merge.identity.key]
     # The keys can only be compared with the old rows if the old table has them with the same types.
     if any(column.id not in old_columns or column.type != old_columns[column.id].type for _, column in keys):
         return False
-    rows = spark.sql(f"SELECT * FROM {replace(merge, table=plan.before.table).own_rows}").alias("t")
+    rows = spark.sql(f"SELECT * FROM {own_rows(plan.before.table, plan.metadata.share)}").alias("t")
     has_versions = plan.metadata.rows is RowKind.VERSION
     if has_versions:
         rows = rows.where(f"{quote(HISTORY_COLUMNS['end_lsn'])} IS NULL")
     pairs = [
-        f"t.{quote(old_columns[column.id].name)} = s.{f'b{k}' if has_versions or merge.moves else f'c{number}'}"
+        f"t.{quote(old_columns[column.id].name)} = s.{f'b{k}' if has_versions or merge.epoch.moves else f'c{number}'}"
         for k, (number, column) in enumerate(keys)
     ]
     return not claimed.alias("s").join(rows, f.expr(" AND ".join(pairs)), "left_semi").isEmpty()
 
 
-def _overwrites(run: TableRun, epoch_number: int) -> bool:
-    is_new = run.plan.before is None and not run.appends  # rows that the ledger does not know are replaced
-    # The plan leaves out what comes before the last truncate, so only the first epoch can follow one.
-    return epoch_number == 0 and (is_new or (run.plan.truncated and not run.plan.soft_deletes))
-
-
 def action_of(run: TableRun) -> Action:
-    """Return what a run's commits are for a table."""
-    # Of a table that is shared, it is the source's rows that are made; one that is there may be this run's own.
-    if not run.exists or (run.plan.before is None and (run.resumed or run.plan.metadata.share is not None)):
-        return "created"  # also of a shared table: the source's rows are new there
-    if _overwrites(run, 0):
-        return "overwritten"
-    return "appended" if all(run.merge(number).only_adds for number in range(len(run.plan.epochs))) else "merged"
+    """Return what a run's commits are for a table; its first epoch alone may create it or replace its rows."""
+    return max((merge.case.action for merge in run.merges), key=ACTIONS.index)
 
 
 def _apply_epoch(
-    spark: SparkSession,
-    writer: TableWriter,
-    staging: Staging,
-    run: TableRun,
-    epoch_number: int,
-    folded: FoldedTable | None,
-    *,
-    exists: bool,
+    spark: SparkSession, writer: TableWriter, staging: Staging, merge: Merge, folded: FoldedTable | None
 ) -> Written:
-    """Change the table's columns for an epoch; fold its rows, unless that was done before; and make the commit."""
-    plan, epoch, merge = run.plan, run.plan.epochs[epoch_number], run.merge(epoch_number)
-    truncated = plan.truncated and epoch_number == 0  # so only the first epoch can follow a truncate
-    overwrite = exists and _overwrites(run, epoch_number)
-    needs_merge = exists and not overwrite and not merge.only_adds
-    if exists and epoch_number == 0:  # later epochs find the properties set
-        set_properties(spark, run)
-        leave_clustering(spark, run)
-    if exists and not overwrite:
-        _alter(spark, run, epoch_number)
-        if truncated:
-            _mark_deleted(spark, run, epoch_number)
+    """Do what an epoch's case needs first; fold its rows, unless that was done before; and make the commit."""
+    kind = merge.case.commit
+    if kind is CommitKind.REFUSED:
+        raise table_gone(merge.plan)
+    for prepare in _PREPARATIONS[kind]:
+        prepare(spark, merge)
     delta.forget_version(spark)  # Delta does not set it for a commit that it skips as made before
-    if needs_merge and epoch.rows == 0 and merge.empties is None:
-        # Only the columns change; an empty commit shows that the epoch was applied.
-        write_rows(spark, None, merge, "append")
+    if kind is CommitKind.EMPTY:
+        write_rows(spark, None, merge, RowCounts())
         return Written(RowCounts(), {APPENDED: "0"}, writer_kind=None)
-    ready = partial(_ready, spark, run, merge, epoch.rows, exists=exists, overwrite=overwrite, needs_merge=needs_merge)
     with refusals_told():
         if folded is not None:
             fold, files = folded.fold, folded.written
         else:
-            fold = writer.fold(spark, staging, run, epoch_number, exists=exists, overwrite=overwrite)
+            fold = writer.fold(spark, staging, merge)
             files = fold.run(spark)  # the long part, before the lock is checked once more
-        run.check_lock()
-        written = fold.commit(spark, files, ready)
-    if overwrite and _changes_types(run):  # else readers fail on statistics of the old types
-        delta.checkpoint(spark, plan.table)
+        merge.run.check_lock()
+        written = fold.commit(spark, files)
+    if kind is CommitKind.OVERWRITE and _changes_types(merge):  # else readers fail on statistics of the old types
+        delta.checkpoint(spark, merge.plan.table)
     return written if written.reason else replace(written, reason=fold.reason)
 
 
-def _check_form(run: TableRun, epoch_number: int, commit: delta.TableCommit) -> None:
+def _check_form(merge: Merge, commit: delta.TableCommit) -> None:
     """Refuse to take a commit of an interrupted run for an epoch that has become another one.
 
     Raises:
         TargetError: the configuration has changed in between.
     """
-    if commit.form is None or commit.form == run.form(epoch_number):
+    if commit.form is None or commit.form == merge.form:
         return
     raise TargetError(
         "the run was interrupted behind its commit of the table, and the configuration has changed since: the table's "
         "columns, or what tells its rows apart, would be others now",
-        table=run.plan.name,
-        path=run.plan.table.text,
+        table=merge.plan.name,
+        path=merge.plan.table.text,
         remedy="Run again with the configuration that the run was begun with, which finishes it; then change it",
     )
 
 
-def _committed(
-    spark: SparkSession, run: TableRun, commit: delta.CommitId, written: Written, depth: int
-) -> delta.TableCommit:
+def _committed(spark: SparkSession, merge: Merge, written: Written, depth: int) -> delta.TableCommit:
     """Return the commit that was just made, as the table's history has it.
 
     Raises:
         TargetError: it is not in the history.
     """
-    plan = run.plan
+    plan, standing = merge.plan, merge.run.standing
     version = written.version if written.version is not None else delta.last_version(spark)
     if version is not None:
         return delta.TableCommit(version, written.metrics)  # its counts are known: no look into the history
     # Delta skipped it because it was made before, or the platform does not report versions.
-    table_commit = delta.find_commit(spark, plan.table, commit, depth=depth)
-    if table_commit is not None and (run.standing is None or table_commit.version > run.standing.latest):
+    table_commit = delta.find_commit(spark, plan.table, merge.commit, depth=depth)
+    if table_commit is not None and (standing is None or table_commit.version > standing.latest):
         return table_commit  # and not one from before, which would mean that the ledger was set back
     raise TargetError(
         "the table's commit is not in its history: another one has its number, or something else writes to the table",
@@ -471,61 +433,48 @@ def _shuffle_settings(spark: SparkSession, run: TableRun) -> dict[str, str]:
     return {_SHUFFLE_PARTITIONS: str(run.tasks)} if configured.isdigit() and int(configured) < run.tasks else {}
 
 
-def _alter(spark: SparkSession, run: TableRun, epoch_number: int) -> None:
-    plan, commit = run.plan, run.step(epoch_number, ALTER)
+def _alter(spark: SparkSession, merge: Merge) -> None:
+    """Change the table's columns to the epoch's."""
+    plan, run, commit = merge.plan, merge.run, merge.step(ALTER)
     if plan.metadata.share is not None:
-        changed = alter_own(spark, run, epoch_number)
+        changed = alter_own(spark, merge)
     else:
-        evolution, resumed = plan.epochs[epoch_number].evolution, run.may_have(commit)
+        evolution, resumed = merge.epoch.evolution, run.may_have(commit)
         changed = alter(spark, plan.table, evolution, plan.metadata, commit, run.check_lock, resumed=resumed)
     if changed:
         steps.reached(f"columns changed: {plan.name}")
 
 
-def _changes_types(run: TableRun) -> bool:
+def _mark_deleted(spark: SparkSession, merge: Merge) -> None:
+    """Mark all rows as deleted, where a truncate deletes softly."""
+    if merge.number > 0 or not merge.plan.truncated or merge.marks_deleted is None:
+        return
+    name, table = quote(merge.shape.columns[merge.marks_deleted].name), merge.plan.table
+    share, commit = merge.plan.metadata.share, merge.step(TRUNCATE)
+    is_ours = "" if share is None else f"{is_own(share)} AND "
+    if merge.run.may_have(commit) and delta.has_commit(spark, table, commit):
+        return
+    with delta.committing(spark, commit) as marking:
+        spark.sql(f"UPDATE {table.sql} SET {name} = true WHERE {is_ours}NOT {name}{marking(name)}")
+
+
+_BEFORE_ROWS: Final = (_set_properties, _alter, _mark_deleted)
+
+_PREPARATIONS: Final[Mapping[CommitKind, Sequence[Callable[[SparkSession, Merge], None]]]] = {
+    CommitKind.CREATE: (),
+    CommitKind.OVERWRITE: (_set_properties,),
+    CommitKind.APPEND: _BEFORE_ROWS,
+    CommitKind.EMPTY: _BEFORE_ROWS,
+    CommitKind.MERGE: _BEFORE_ROWS,
+}
+"""What comes before each kind of commit; each may make a commit of its own, and does nothing that was done before."""
+
+
+def _changes_types(merge: Merge) -> bool:
     """Return whether a table that is overwritten may have had columns of the same names with other types."""
-    before = run.plan.before
+    before = merge.plan.before
     if before is None:
         return True
     types = {column.name: column.type.arrow for column in before.shape.columns}
-    new = ((column.name, column.type.arrow) for column in run.plan.epochs[0].shape.columns)
+    new = ((column.name, column.type.arrow) for column in merge.shape.columns)
     return any(types.get(name, kind) != kind for name, kind in new)
-
-
-def _mark_deleted(spark: SparkSession, run: TableRun, epoch_number: int) -> None:
-    """Mark all rows as deleted, where a truncate deletes softly."""
-    name = next(column.name for column in run.plan.epochs[epoch_number].shape.columns if column.source == OWN)
-    share, commit = run.plan.metadata.share, run.step(epoch_number, TRUNCATE)
-    own_rows = "" if share is None else f"{is_own(share)} AND "
-    if run.may_have(commit) and delta.has_commit(spark, run.plan.table, commit):
-        return
-    with delta.committing(spark, commit) as marking:
-        condition = f"{own_rows}NOT {quote(name)}{marking(quote(name))}"
-        spark.sql(f"UPDATE {run.plan.table.sql} SET {quote(name)} = true WHERE {condition}")
-
-
-def _ready(
-    spark: SparkSession, run: TableRun, merge: Merge, rows: int, *, exists: bool, overwrite: bool, needs_merge: bool
-) -> Mapping[str, str]:
-    """Switch on the features that an epoch's statement needs; return the settings for the statement."""
-    is_small = needs_merge and _is_small(spark, run)
-    if overwrite:
-        ensure(spark, merge.table, needed_by(declared(merge.schema)), run.check_lock)
-    if needs_merge and not is_small and run.plan.layout.marks_rows:
-        ensure(spark, merge.table, DELETION_VECTORS, run.check_lock)
-    if rows > _FEW_CHANGES:
-        return {}
-    if not needs_merge:
-        return {} if exists else delta.FEW_ROWS
-    return delta.FEW_ROWS_REWRITTEN if is_small else {}
-
-
-def _is_small(spark: SparkSession, run: TableRun) -> bool:
-    """Return whether a table is so small that a MERGE may rewrite its files."""
-    opened = opened_at(spark, run.plan.table)
-    if opened is not None and opened.version < 0:
-        raise dropped(run.plan.table.text)
-    if opened is not None and opened.obstacle is None:
-        return sum(file.size for file in opened.files) <= _SMALL_TABLE
-    with settings(spark, delta.FEW_ROWS):
-        return delta.size_of(spark, run.plan.table) <= _SMALL_TABLE

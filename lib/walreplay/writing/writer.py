@@ -7,9 +7,9 @@ and delta-rs commits are possible, `walreplay.writing.by_files.FileWriter` overr
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -24,10 +24,6 @@ from walreplay.writing.merge import Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-Ready: TypeAlias = Callable[[], Mapping[str, str]]
-"""Prepares a table for a statement, and returns the settings for it; it may make a commit of its own."""
 
 
 class Append(ABC):
@@ -116,7 +112,7 @@ class Fold(ABC):
             return FilesWritten.of(self.rows.mapInArrow(self.work, sql_schema(FILES)).collect())
 
     @abstractmethod
-    def commit(self, spark: SparkSession, written: FilesWritten, ready: Ready) -> Written:
+    def commit(self, spark: SparkSession, written: FilesWritten) -> Written:
         """Make the table's commit.
 
         Args:
