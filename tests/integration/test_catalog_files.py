@@ -22,6 +22,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta import target as located
 from walreplay.delta.commits import CommitId
 from walreplay.delta.local import LocalTable
+from walreplay.delta.opened import OpenedTable
 from walreplay.delta.target import TableName, Target
 from walreplay.errors import TargetError, WalReplayError
 from walreplay.ledger import state as lock
@@ -78,7 +79,8 @@ def _folder(spark: SparkSession, table: str) -> Path:
 
 
 def _made_by(spark: SparkSession, table: str) -> list[CommitId]:
-    return delta.made_by(spark, TableName(parts=(_CATALOG, *table.split("."))))
+    commits = OpenedTable(spark, TableName(parts=(_CATALOG, *table.split(".")))).newest_commits(100)
+    return [commit.id for commit in commits if commit.id is not None]
 
 
 def test_tables_are_written_by_files_and_the_catalog_is_asked_rarely(
@@ -340,8 +342,8 @@ def test_of_two_who_make_the_table_of_one_row_one_brings_it(
 ) -> None:
     request.addfinalizer(lambda: spark.sql("DROP SCHEMA IF EXISTS one_row CASCADE"))
     target = Target.parse("spark_catalog.one_row")
-    schema, table = pa.schema([("n", pa.int64())]), target.ledger("state")
-    one, other = (choose_writer(spark, target).one_row(own_session(spark), table, schema) for _ in range(2))
+    definition = delta.TableDefinition(target.ledger("state"), pa.schema([("n", pa.int64())]))
+    one, other = (choose_writer(spark, target).one_row(own_session(spark), definition) for _ in range(2))
     assert (one.exists(), other.exists()) == (False, False)
     done: list[bool] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -154,3 +155,24 @@ def test_rows_of_before_those_that_a_history_has_are_refused_and_both_remedies_w
         (3, "sent", 300, None, "c"),
         (4, "sent", 400, None, "c"),
     ]
+
+
+def test_a_history_that_is_gone_is_not_made_of_a_loads_versions_alone(
+    mirror: SmallMirror, tmp_path: Path, stop: Callable[[str], None]
+) -> None:
+    base, history, away = Base(mirror, tmp_path), mirror.location("items__history"), tmp_path / "away"
+    mirror.apply(ITEMS, m.Insert(9, row(7, "seven")), BAG, m.Insert(10, row(1, "x")), **ALL)
+    base.write(["1\tone"], ["1\tx"])
+    stop("plan written")
+    with pytest.raises(StoppedError):
+        base.load(150, replace=True)
+    shutil.move(history, away)
+    shutil.rmtree(mirror.location("items"))  # the load has all rows of a mirror: it is made again
+    with pytest.raises(TargetError, match="the table is gone") as caught:
+        base.load(150, replace=True)
+    assert (caught.value.table, caught.value.path) == ("s.items (history)", str(history))
+    assert not history.exists()
+    shutil.move(away, history)
+    base.load(150, replace=True)
+    assert read(mirror.location("items")).column("id").to_pylist() == [1]
+    assert base.versions("items") == [(7, "seven", 100, 150, "c"), (1, "one", 150, None, "r")]

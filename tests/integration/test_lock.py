@@ -24,6 +24,7 @@ from support.stopped_run import StoppedError
 from support.truth import assert_mirror_equals, table_versions
 from support.waiting import wait_until
 from walreplay.delta import statements as delta
+from walreplay.delta.opened import OpenedTable
 from walreplay.delta.target import Target
 from walreplay.errors import CaptureError, TargetError
 from walreplay.ledger import ledger as state_table
@@ -31,7 +32,6 @@ from walreplay.ledger import state as lock
 from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.state import Holder, from_json, to_json
 from walreplay.protocol import messages as m
-from walreplay.table.table_run import TableRun
 from walreplay.writing import by_statements as row_statements
 from walreplay.writing.by_files import choose_writer
 
@@ -167,7 +167,7 @@ def test_an_append_that_another_driver_has_made_is_not_waited_for(
         mirror.apply(m.Insert(1, row(2)), outputs=["changelog"])
     # As if it had come between the look for it and the write.
     with monkeypatch.context() as patched:
-        patched.setattr(TableRun, "may_have", lambda *_: False)
+        patched.setattr(OpenedTable, "made", {})
         with pytest.raises(TargetError, match="the table's commit is not in its history"):
             mirror.apply(outputs=["changelog"])
     mirror.apply(outputs=["changelog"])

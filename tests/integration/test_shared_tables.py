@@ -401,19 +401,19 @@ def test_a_column_that_another_source_widens_while_rows_are_appended_is_heeded(
         shards.of[name].write(items)
     shards.of["eu"].write(m.Insert(9, row(1, "first")))
     shards.apply(at_once=1)
-    like_table = statements.like_table
+    write = statements.write
     widened: list[TableName] = []
 
-    def between(frame: DataFrame, table: TableName) -> DataFrame:
-        rows = like_table(frame, table)
-        if not widened:
+    def between(rows: DataFrame, table: TableName, *how: Any, **options: Any) -> None:
+        """Widen the column when the rows have their columns' types already."""
+        if not widened and "_walreplay" not in table.text:
             widened.append(table)
             own = spark.newSession()
             own.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
             own.sql(f"ALTER TABLE {table.sql} ALTER COLUMN id TYPE BIGINT")
-        return rows
+        write(rows, table, *how, **options)
 
-    monkeypatch.setattr(statements, "like_table", between)
+    monkeypatch.setattr(statements, "write", between)
     shards.of["eu"].write(m.Insert(9, row(2, "second")))
     shards.of["us"].write(m.Insert(9, row(2**40, "third")))
     shards.apply(at_once=1)

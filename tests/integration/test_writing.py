@@ -17,7 +17,8 @@ from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.truth import assert_mirror_equals
 from support.writing import WAYS, N, writer_of
 from walreplay.delta import statements as delta
-from walreplay.delta.statements import sql_schema
+from walreplay.delta.opened import OpenedTable
+from walreplay.delta.statements import TableDefinition, sql_schema
 from walreplay.delta.target import TableName, Target
 from walreplay.protocol import messages as m
 from walreplay.report import WriterKind
@@ -51,7 +52,7 @@ def writer(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) 
 
 
 def _append(spark: SparkSession, writer: TableWriter, table: TableName, schema: pa.Schema = _SCHEMA) -> Append:
-    return writer.begin_append(spark, table, schema, create=not delta.exists(spark, table))
+    return writer.begin_append(spark, TableDefinition(table, schema), create=not delta.exists(spark, table))
 
 
 def _appended(
@@ -85,7 +86,7 @@ def test_rows_are_in_the_table_once_they_are_committed(
 def test_an_append_of_nothing_is_a_commit(spark: SparkSession, writer: TableWriter, table: TableName) -> None:
     commit = delta.CommitId("test", 1)
     assert _append(spark, writer, table).commit(commit) == 0
-    assert delta.find_commit(spark, table, commit) is not None
+    assert OpenedTable(spark, table).find(commit) is not None
     assert delta.read(spark, table).count() == 0
 
 
@@ -98,7 +99,7 @@ def test_a_history_tells_what_was_written_and_by_which_run(
     spark: SparkSession, writer: TableWriter, table: TableName
 ) -> None:
     _appended(spark, writer, table, 1)
-    found = delta.find_commit(spark, table, delta.CommitId("test", 1))
+    found = OpenedTable(spark, table).find(delta.CommitId("test", 1))
     assert found is not None
     assert found.rows("numOutputRows") == len(_ROWS)
 
@@ -118,7 +119,9 @@ def test_a_table_that_asks_for_more_is_written_to_all_the_same(
 
 
 def test_of_two_who_make_a_table_one_fails(spark: SparkSession, writer: TableWriter, table: TableName) -> None:
-    rows = [writer.one_row(own_session(spark), table, pa.schema([("n", pa.int64())])) for _ in range(2)]
+    rows = [
+        writer.one_row(own_session(spark), TableDefinition(table, pa.schema([("n", pa.int64())]))) for _ in range(2)
+    ]
     assert rows[0].create({"n": 1}, exists=False)
     with pytest.raises(Exception, match=r"(?i)exist|somebody else has committed"):
         rows[1].create({"n": 2}, exists=False)
@@ -133,7 +136,7 @@ def test_a_row_is_changed_if_the_condition_holds(
     schema = pa.schema(
         [("n", pa.int64()), ("text", pa.string()), ("at", pa.timestamp("us", "UTC")), ("all", pa.list_(pa.string()))]
     )
-    one, other = (writer.one_row(own_session(spark), table, schema) for _ in range(2))
+    one, other = (writer.one_row(own_session(spark), TableDefinition(table, schema)) for _ in range(2))
     first = {"n": 1, "text": "it's a \\ text", "at": _MOMENT, "all": ["a", "'"]}
     assert one.create(first, exists=False)
     assert other.read() == first
@@ -148,7 +151,7 @@ def test_a_row_is_changed_if_the_condition_holds(
 def test_a_table_without_its_row_gets_one_row(spark: SparkSession, writer: TableWriter, table: TableName) -> None:
     schema = pa.schema([("n", pa.int64())])
     _append(spark, writer, table, schema).commit(delta.CommitId("test", 1))
-    one, other = (writer.one_row(own_session(spark), table, schema) for _ in range(2))
+    one, other = (writer.one_row(own_session(spark), TableDefinition(table, schema)) for _ in range(2))
     assert one.read() is None
     assert one.create({"n": 1}, exists=True)
     assert not other.create({"n": 2}, exists=True)

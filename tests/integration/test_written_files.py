@@ -174,7 +174,7 @@ def test_a_row_that_spark_has_written_is_read(spark: SparkSession, tmp_path: Pat
         spark.createDataFrame([(1, moment)], sql_schema(schema)).coalesce(1), table, "append", create=delta.NewTable()
     )
     folder = MountedFolder(str(tmp_path / "t"))
-    row = FileRow(spark, table, pa.schema([*schema, ("more", pa.string())]), lambda: folder)
+    row = FileRow(spark, delta.TableDefinition(table, pa.schema([*schema, ("more", pa.string())])), lambda: folder)
     assert row._read_newest() is None
     spark.sql(f"ALTER TABLE {table.sql} ADD COLUMNS (more STRING)")
     assert row.read() == {"n": 1, "at": moment, "more": None}
@@ -182,7 +182,7 @@ def test_a_row_that_spark_has_written_is_read(spark: SparkSession, tmp_path: Pat
 
 def test_two_who_replace_a_row_at_the_same_time_do_not_both(spark: SparkSession, tmp_path: Path) -> None:
     table, schema = _table(tmp_path / "t"), pa.schema([("n", pa.int64())])
-    row = file_writer(spark, tmp_path).one_row(spark, table, schema)
+    row = file_writer(spark, tmp_path).one_row(spark, delta.TableDefinition(table, schema))
     assert row.create({"n": 1}, exists=False)
     late = opened(own_session(spark), table)
     assert late is not None
@@ -201,12 +201,12 @@ def test_a_table_begun_anew_by_somebody_else_is_not_taken_for_the_one_in_memory(
     schema = pa.schema([("n", pa.int64())])
     writer = file_writer(spark, tmp_path)
     for name in ("t", "other"):
-        row = writer.one_row(spark, _table(tmp_path / name), schema)
+        row = writer.one_row(spark, delta.TableDefinition(_table(tmp_path / name), schema))
         assert row.create({"n": 1}, exists=False)
         assert row.change({"n": 2}, N(1))
     (tmp_path / "t").rename(tmp_path / "gone")
     (tmp_path / "other").rename(tmp_path / "t")
-    row = writer.one_row(spark, _table(tmp_path / "t"), schema)
+    row = writer.one_row(spark, delta.TableDefinition(_table(tmp_path / "t"), schema))
     assert row.read() == {"n": 2}
     assert row.change({"n": 3}, N(2))
     assert row.change({"n": 4}, N(3))

@@ -64,5 +64,5 @@ def begin_append(
 ) -> FileAppend | None:
     """Begin to append files to a table; None where statements have to write to it."""
     writer = file_writer(spark, Path(table.path or "").parent)
-    append = writer.begin_append(spark, table, schema, create=create, properties=properties)
+    append = writer.begin_append(spark, delta.TableDefinition(table, schema, properties), create=create)
     return append if isinstance(append, FileAppend) else None

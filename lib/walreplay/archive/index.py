@@ -316,7 +316,7 @@ class ArchiveIndex:
                     # It begins before the rows are read: whoever appends later than that is in conflict with it.
                     writer = choose_writer(spark, Target(self._table.path))
                     is_new = not delta.exists(spark, self._table)
-                    append = writer.begin_append(spark, self._table, SCHEMA, create=is_new)
+                    append = writer.begin_append(spark, delta.TableDefinition(self._table, SCHEMA), create=is_new)
                     if self._seen is None or self._seen != self._version():  # somebody may have written since
                         self._rows = None
                     rows = self._read([name for file in files for name in (file.facts.name, file.behind) if name])

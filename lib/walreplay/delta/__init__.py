@@ -3,7 +3,7 @@
 `target` names tables and places, `data_files` writes Parquet with Delta's statistics, `small_table` merges folded rows
 into a small table that it rewrites, `staged_file` keeps events until they are folded.  What rows mean is unknown here.
 
-Entry points: `local.LocalTable`, `statements`, `target.Target`.
+Entry points: `opened.OpenedTable`, `local.LocalTable`, `statements`, `target.Target`.
 
 Uses: decode, evolution, fold, session.
 Used by: archive, job, ledger, spark, table, writing.

@@ -153,7 +153,6 @@ class LoggedCommit:
         parameters: of the operation.
         id: None if it has none.
         time: when it was made, in milliseconds since 1970-01-01 UTC; 0 if that is not known.
-        metrics: as far as the history was asked for them.
     """
 
     version: int
@@ -162,6 +161,10 @@ class LoggedCommit:
     id: CommitId | None = None
     time: int = 0
     metrics: Mapping[str, str] = field(default_factory=dict)
+
+    def rows(self, *names: str) -> int:
+        """Return the first of some row counts that the metrics have."""
+        return next((int(self.metrics[name]) for name in names if name in self.metrics), 0)
 
     @property
     def restored(self) -> int | None:

@@ -530,6 +530,7 @@ def _logged_commit(entry: Mapping[str, Any]) -> LoggedCommit:
         parameters,
         CommitId.logged(entry.get("userMetadata"), parameters),
         int(entry.get("timestamp") or 0),
+        {name: str(value) for name, value in (entry.get("operationMetrics") or {}).items()},
     )
 
 

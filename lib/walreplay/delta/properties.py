@@ -1,19 +1,21 @@
-"""A table's properties and its comment, each set in a commit of its own that changes neither rows nor columns.
+"""A table's properties, its comment and its clustering: each set in a commit that changes neither rows nor columns.
 
-`ensure` switches on the Delta features that a table needs before a change: Delta does not change columns in the commit
-that switches column mapping on.  If a run is killed after that commit, the next one finds the features there.  `say`
-changes the comment, `change_layout` the clustering.
+`TableProperties.ensure` switches on the Delta features that a table needs before a change: Delta does not change
+columns in the commit that switches column mapping on.  If a run is killed after that commit, the next one finds the
+features there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import missing
-from walreplay.delta.target import TableName
+from walreplay.delta.opened import OpenedTable
+from walreplay.delta.target import TableName, quote
 from walreplay.errors import TargetError
 from walreplay.evolution.comments import followed
 from walreplay.session import steps
@@ -45,82 +47,62 @@ def conflicts_told(table: TableName, check_lock: Callable[..., None]) -> Iterato
         ) from error
 
 
-def ensure(spark: SparkSession, table: TableName, features: Mapping[str, str], check_lock: Callable[..., None]) -> None:
-    """Set those of the wanted properties that an existing table lacks; see `change_layout`."""
-    if not features:
-        return
-    lacking = missing(features, shown(spark, table))
-    if not lacking:
-        return
-    step_names = ("features are to come", "features have come")
-    change_layout(spark, table, f"SET TBLPROPERTIES ({delta.listed(lacking)})", check_lock, step_names)
+@dataclass(frozen=True, slots=True)
+class TableProperties:
+    """What an existing table is besides rows and columns; each change is a commit of its own.
 
-
-def unset(
-    spark: SparkSession,
-    table: TableName,
-    old_names: Iterable[str],
-    new_names: Collection[str],
-    check_lock: Callable[..., None],
-) -> None:
-    """Unset the properties that a table had before and is not to have now; see `change_layout`."""
-    gone = [name for name in old_names if name not in new_names]
-    if gone:
-        change = f"UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(delta.literal, gone))})"
-        change_layout(spark, table, change, check_lock)
-
-
-def shown(spark: SparkSession, table: TableName) -> dict[str, str]:
-    """Return a table's properties, including its protocol's features."""
-    return {row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {table.sql}").collect()}
-
-
-def say(
-    spark: SparkSession,
-    table: TableName,
-    old_comment: str,
-    new_comment: str,
-    check_lock: Callable[..., None],
-    *,
-    is_new: bool = False,
-) -> None:
-    """Change a table's comment, unless somebody else has changed it; see `change_layout`.
-
-    Args:
-        old_comment: the comment that walreplay wrote last; empty for none.
-        new_comment: the new comment; empty for none.
-        is_new: the caller has just created the table, without a comment; to read that takes as long as to create it.
-    """
-    current = "" if is_new else delta.comment_of(spark, table)
-    comment = followed(current, old_comment, new_comment)
-    if comment == current:
-        return
-    step_names = ("comment is to change", "comment has changed")
-    change_layout(spark, table, f"SET TBLPROPERTIES ({delta.listed({'comment': comment})})", check_lock, step_names)
-
-
-def change_layout(
-    spark: SparkSession,
-    table: TableName,
-    change: str,
-    check_lock: Callable[..., None],
-    step_names: tuple[str, str] = ("layout is to change", "layout has changed"),
-) -> None:
-    """Make a commit of its own that changes neither rows nor columns.
-
-    Args:
+    Attributes:
         spark: a session that only the caller uses.
-        change: SQL behind ALTER TABLE.
         check_lock: raises an error if the run has lost the lock.
-        step_names: the steps before and behind the commit.
-
-    Raises:
-        TargetError: somebody else has written to the table at the same time.
     """
-    check_lock()
-    steps.reached(f"{step_names[0]}: {table.text}")
-    with conflicts_told(table, check_lock):
-        spark.sql(f"ALTER TABLE {table.sql} {change}")
-    # The session must report the version of the commit that follows, not of this one.
-    delta.forget_version(spark)
-    steps.reached(f"{step_names[1]}: {table.text}")
+
+    spark: SparkSession
+    table: TableName
+    check_lock: Callable[..., None]
+
+    @property
+    def current(self) -> dict[str, str]:
+        """The properties, including the protocol's features."""
+        return {row.key: row.value for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.table.sql}").collect()}
+
+    def ensure(self, needed: Mapping[str, str]) -> None:
+        """Set those properties that the table lacks."""
+        lacking = missing(needed, self.current) if needed else {}
+        if lacking:
+            self._alter(f"SET TBLPROPERTIES ({delta.listed(lacking)})", "features are to come", "features have come")
+
+    def unset(self, old_names: Iterable[str], new_names: Container[str]) -> None:
+        """Unset the properties that the table had before and is not to have now."""
+        if gone := [name for name in old_names if name not in new_names]:
+            self._alter(f"UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(delta.literal, gone))})")
+
+    def say(self, before: str, after: str, *, is_new: bool = False) -> None:
+        """Change the comment, unless somebody else has changed it.
+
+        Args:
+            before: the comment that walreplay wrote last; empty for none, as is ``after``.
+            is_new: the table was just created, without a comment; to read that takes as long as to create it.
+        """
+        current = "" if is_new else OpenedTable(self.spark, self.table).comment
+        comment = followed(current, before, after)
+        if comment != current:
+            change = f"SET TBLPROPERTIES ({delta.listed({'comment': comment})})"
+            self._alter(change, "comment is to change", "comment has changed")
+
+    def cluster(self, columns: Sequence[str]) -> None:
+        """Have the table clustered by some columns, or by none."""
+        self._alter(f"CLUSTER BY ({', '.join(map(quote, columns))})" if columns else "CLUSTER BY NONE")
+
+    def _alter(self, change: str, before: str = "layout is to change", after: str = "layout has changed") -> None:
+        """Run ALTER TABLE; ``before`` and ``after`` are steps of the run.
+
+        Raises:
+            TargetError: somebody else has written to the table at the same time.
+        """
+        self.check_lock()
+        steps.reached(f"{before}: {self.table.text}")
+        with conflicts_told(self.table, self.check_lock):
+            self.spark.sql(f"ALTER TABLE {self.table.sql} {change}")
+        # The session must report the version of the commit that follows, not of this one.
+        delta.forget_version(self.spark)
+        steps.reached(f"{after}: {self.table.text}")

@@ -1,7 +1,7 @@
-"""Delta's statements: create a table, make a commit exactly once, find it again, MERGE, read.
+"""Delta's statements: create a table, make a commit exactly once, MERGE.
 
 First the Spark SQL type of each Arrow type, and how a catalog's table is created by a statement, without rows.  Then
-the commits: `committing` makes one exactly once, `find_commit` finds it again.
+the commits: `committing` makes one exactly once.  What is asked of a table is in `walreplay.delta.opened`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
@@ -22,9 +22,12 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from walreplay.delta.commits import CommitId as CommitId
-from walreplay.delta.commits import LoggedCommit, in_statement, missing, needed_by
+from walreplay.delta.commits import in_statement, missing, needed_by
 from walreplay.delta.local import LOG, ConflictError, declared, declared_type, dropped, newest_version, touch
-from walreplay.delta.target import TableName, folder_at, folder_of_new, opened_at, opened_in, quote
+from walreplay.delta.opened import OpenedTable
+from walreplay.delta.opened import exists as exists
+from walreplay.delta.opened import read as read
+from walreplay.delta.target import TableName, folder_at, folder_of_new, opened_in, quote
 from walreplay.errors import TargetError
 from walreplay.evolution.comments import comment_in
 from walreplay.session.folders import MountedFolder, forget_files
@@ -78,40 +81,33 @@ MADE_BY: Final = "walreplay.made_by"
 """The property of a table that says which run has created it, where the platform refuses to have it in the history."""
 
 
-def create_table(
-    spark: SparkSession,
-    table: TableName,
-    schema: pa.Schema,
-    properties: Mapping[str, str] = NO_PROPERTIES,
-    *,
-    commit: CommitId | None = None,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class TableDefinition:
+    """A table that may have yet to be created.
+
+    Attributes:
+        schema: with the comments of the columns and of the table (`comment_in`).
+    """
+
+    name: TableName
+    schema: pa.Schema
+    properties: Mapping[str, str] = dataclass_field(default_factory=dict)
+
+
+def create_table(spark: SparkSession, new: TableDefinition, commit: CommitId | None = None) -> None:
     """Create a catalog's table without rows, if it is not there; it has the properties that its columns need, too.
 
     Args:
-        schema: with the comments of the columns and of the table (`comment_in`).
         commit: the one that will bring its rows; None if it does not matter whose table it is.
     """
-    fields = declared(schema)
-    columns = ", ".join(f"{quote(field.name)} {sql_type(field.type)}{commented(comment_in(field))}" for field in schema)
-    given = missing({**properties, **needed_by(fields)}, {})
-    create_by_sql(spark, table, columns, given, comment_in(schema) or "", commit)
+    names_and_types = ((quote(field.name), sql_type(field.type), comment_in(field)) for field in new.schema)
+    columns = ", ".join(f"{name} {kind}{commented(comment)}" for name, kind, comment in names_and_types)
+    properties = missing({**new.properties, **needed_by(declared(new.schema))}, {})
+    _create(spark, new.name, columns, NewTable(properties, comment_in(new.schema) or ""), commit)
 
 
-def create_by_sql(
-    spark: SparkSession,
-    table: TableName,
-    columns: str,
-    properties: Mapping[str, str],
-    comment: str,
-    commit: CommitId | None,
-) -> None:
-    """Create a table without rows.
-
-    Args:
-        columns: SQL.
-        commit: see `create_table`.
-    """
+def _create(spark: SparkSession, table: TableName, columns: str, new: NewTable, commit: CommitId | None) -> None:
+    properties = new.properties
     # The table is created by the run, too, but this is not yet the commit with the rows.
     mark = None if commit is None else replace(commit, number=0).mark
     try:
@@ -123,7 +119,7 @@ def create_by_sql(
         with settings(spark, {} if mark is None else {USER_METADATA: mark}) as refused:
             if mark is not None and refused:
                 properties = {**properties, MADE_BY: in_statement(mark)}
-            given = f"{commented(comment)}{f' TBLPROPERTIES ({listed(properties)})' if properties else ''}"
+            given = f"{commented(new.comment)}{f' TBLPROPERTIES ({listed(properties)})' if properties else ''}"
             statement = f"CREATE TABLE IF NOT EXISTS {table.sql} ({columns}) USING delta{given}"
             try:
                 spark.sql(statement)
@@ -182,24 +178,10 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-FEW_COMMITS: Final = 20  # How far back a run looks for a commit that it has just made
-
-WHOLE_HISTORY: Final = 10_000  # How far back an interrupted run looks for its own commits
-
-# The conditions under which there is no table at a path.
-_MISSING: Final = ("PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_MISSING_DELTA_TABLE")
-
 # The setting in which Delta notes the version of the session's last commit.
 _LAST_VERSION: Final = "spark.databricks.delta.lastCommitVersionInSession"
 
 _CONFLICT: Final = re.compile(r"\[DELTA_(CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED)")
-
-# The columns of a MERGE's result, and the history's names for them.
-_MERGED: Final = {
-    "num_inserted_rows": "numTargetRowsInserted",
-    "num_updated_rows": "numTargetRowsUpdated",
-    "num_deleted_rows": "numTargetRowsDeleted",
-}
 
 SMALL_STATE: Final = {
     # Delta reads a table's state in 50 tasks by default, whatever its size.
@@ -226,27 +208,6 @@ FEW_ROWS_REWRITTEN: Final = FEW_ROWS | {
     "spark.databricks.delta.merge.deletionVectors.persistent": "false",
     "spark.databricks.delta.update.deletionVectors.persistent": "false",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class TableCommit:
-    """A commit as the table's history lists it.
-
-    Attributes:
-        counts: see `CommitId`, and for ``form``.
-    """
-
-    version: int
-    metrics: Mapping[str, str]
-    counts: Mapping[str, int] | None = None
-    form: str | None = None
-
-    def rows(self, *names: str) -> int:
-        """Return the first of some row counts that the history has."""
-        for name in names:
-            if name in self.metrics:
-                return int(self.metrics[name])
-        return 0
 
 
 Marking: TypeAlias = Callable[[str], str]
@@ -288,100 +249,6 @@ def say_in_front(spark: SparkSession, table: TableName, commit: CommitId) -> Non
     spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({listed({MADE_BY: in_statement(commit.mark)})})")
 
 
-def exists(spark: SparkSession, table: TableName) -> bool:
-    """Return whether a Delta table exists."""
-    folder = folder_at(spark, table)
-    return is_known(spark, table) if folder is None else newest_version(folder) >= 0
-
-
-def is_known(spark: SparkSession, table: TableName) -> bool:
-    """Return whether Spark finds a Delta table, without a look into its folder."""
-    return _schema_of(spark, table) is not None
-
-
-def schema_of(spark: SparkSession, table: TableName) -> StructType | None:
-    """Return a table's columns as Spark has them; None if there is no table."""
-    # Spark needs a tenth of a second, and in an object store some requests more, also to say that there is none.
-    opened = opened_at(spark, table)
-    if opened is None:
-        return _schema_of(spark, table)
-    return _schema_in(opened.fields) if opened.version >= 0 else None
-
-
-def _schema_of(spark: SparkSession, table: TableName) -> StructType | None:
-    """Return a table's columns by Spark itself; None if there is no table."""
-    try:
-        if table.path is None and not spark.catalog.tableExists(table.sql):
-            return None
-        return read(spark, table).schema
-    except AnalysisException as error:
-        if error.getCondition() in _MISSING:
-            return None
-        raise
-
-
-def _schema_in(fields: Sequence[Mapping[str, Any]]) -> StructType:
-    """Return the columns that a log declares, as Spark has them: what is Delta's own in them is left out."""
-    schema = StructType.fromJson({"type": "struct", "fields": list(fields)})
-    for field in schema.fields:
-        field.metadata = {key: value for key, value in field.metadata.items() if not key.startswith("delta.")}
-    return schema
-
-
-def made_by(spark: SparkSession, table: TableName) -> list[CommitId]:
-    """Return the ids of the commits in a table's history, as far as they have one."""
-    return [commit.id for commit in logged(spark, table, WHOLE_HISTORY) if commit.id is not None]
-
-
-def logged(spark: SparkSession, table: TableName, count: int) -> list[LoggedCommit]:
-    """Return the newest commits of a table by its history, the newest first."""
-    commits = []
-    for row in spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {count}").collect():
-        parameters, millis = row.operationParameters or {}, int(row.timestamp.timestamp() * 1000)
-        commit_id = CommitId.logged(row.userMetadata, parameters)
-        metrics = dict(row.operationMetrics or {})
-        commits.append(LoggedCommit(int(row.version), str(row.operation), parameters, commit_id, millis, metrics))
-    return commits
-
-
-def commits_since(spark: SparkSession, table: TableName, version: int) -> tuple[int, list[LoggedCommit]]:
-    """Return a table's newest version, and its commits from a version on, as far as its log has them.
-
-    Raises:
-        DamagedLogError: its log is not whole.
-    """
-    opened = opened_at(spark, table)
-    if opened is not None:
-        commits = opened.history(max(opened.version - max(version, 0) + 1, 1))
-        return opened.version, [commit for commit in reversed(list(commits)) if commit.version >= version]
-    rows = logged(spark, table, 1)
-    newest = rows[0].version if rows else -1
-    if newest > version:
-        rows = logged(spark, table, newest - max(version, 0) + 1)
-    return newest, [commit for commit in reversed(rows) if commit.version >= version]
-
-
-def find_commit(
-    spark: SparkSession, table: TableName, commit: CommitId, *, depth: int = FEW_COMMITS
-) -> TableCommit | None:
-    """Find a commit in the newest entries of a table's history."""
-    for other in logged(spark, table, depth):
-        if other.id is not None and other.id == commit:  # without counts, source and form
-            return TableCommit(other.version, other.metrics, other.id.counts, other.id.form)
-    return None
-
-
-def has_commit(spark: SparkSession, table: TableName, commit: CommitId) -> bool:
-    """Return whether a table's history has a commit, however far back."""
-    return find_commit(spark, table, commit, depth=WHOLE_HISTORY) is not None
-
-
-def size_of(spark: SparkSession, table: TableName) -> int:
-    """Return the size of a table's files in bytes."""
-    (row,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("sizeInBytes").collect()
-    return int(row.sizeInBytes)
-
-
 def is_conflict(error: Exception) -> bool:
     """Return whether a commit failed because somebody else has committed in between."""
     return isinstance(error, ConflictError) or _CONFLICT.search(str(error)) is not None
@@ -401,12 +268,6 @@ def forget_version(spark: SparkSession) -> None:
     """Reset `last_version`, because a commit that is skipped does not set it."""
     with suppress(Exception):
         spark.conf.unset(_LAST_VERSION)
-
-
-def merge(spark: SparkSession, statement: str) -> dict[str, str]:
-    """Run a MERGE, and count its rows as the history does; a MERGE that is skipped as made already counts none."""
-    result_rows = spark.sql(statement).collect()
-    return {name: str(row[column] or 0) for row in result_rows for column, name in _MERGED.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,7 +304,8 @@ def write(
     Raises:
         DroppedError: a table that is not to be created is not there: Spark would make it anew, of these rows alone.
     """
-    if create is None and not exists(frame.sparkSession, table):
+    spark = frame.sparkSession
+    if create is None and not OpenedTable(spark, table).exists:
         raise dropped(table.text)
     properties: Mapping[str, str] = {}
     if create is not None:
@@ -463,20 +325,15 @@ def write(
             f"{quote(field.name)} {field.dataType.simpleString()}{commented(field.metadata.get('comment'))}"
             for field in frame.schema.fields
         )
-        create_by_sql(frame.sparkSession, table, columns, properties, create.comment, commit)
+        _create(spark, table, columns, NewTable(properties, create.comment), commit)
     # Delta's own catalog heeds the options.  Others may heed the settings alone.
-    with nullcontext() if commit is None else committing(frame.sparkSession, commit):
+    with nullcontext() if commit is None else committing(spark, commit):
         if only or (mode == "overwrite" and not new_schema):
             # saveAsTable would replace the whole table, and alter what the catalog has of it: a Hive metastore refuses
             # that, which Delta bears and Hive logs as an error.
             frame.writeTo(table.sql).options(**options).overwrite(f.expr(only or "true"))
         else:
             writer.options(**options).saveAsTable(table.sql)
-
-
-def like_table(frame: DataFrame, table: TableName) -> DataFrame:
-    """Return rows with all columns of an existing table, in its order and types: NULL in those that the rows lack."""
-    return shaped(frame, read(frame.sparkSession, table).schema)
 
 
 def shaped(frame: DataFrame, schema: StructType) -> DataFrame:
@@ -502,19 +359,6 @@ def _shaped(column: Column, kind: DataType | None, target_type: DataType) -> Col
     return f.when(column.isNotNull(), f.struct(*fields))
 
 
-def checkpoint(spark: SparkSession, table: TableName) -> None:
-    """Write a checkpoint of a table's log, after columns of the same names have got other types.
-
-    Until then the log contains files that the table no longer has, with least and greatest values of the old types.
-    DuckDB's reader reads these as the new types, and fails.
-    """
-    # Delta writes one by itself before long.
-    with suppress(Exception):
-        opened = opened_at(spark, table)
-        if opened is not None:
-            opened.checkpoint()
-
-
 def with_comments(frame: DataFrame, comments: Mapping[str, str]) -> DataFrame:
     """Return rows whose columns have the comments that the columns of the new table are to have."""
     columns = (
@@ -524,17 +368,6 @@ def with_comments(frame: DataFrame, comments: Mapping[str, str]) -> DataFrame:
         for name in frame.columns
     )
     return frame.select(*columns)
-
-
-def comments_of(spark: SparkSession, table: TableName) -> dict[str, str]:
-    """Return the comments of an existing table's columns, by name; empty for none."""
-    return {field.name: field.metadata.get("comment") or "" for field in read(spark, table).schema.fields}
-
-
-def comment_of(spark: SparkSession, table: TableName) -> str:
-    """Return an existing table's comment; empty for none."""
-    (row,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("description").collect()
-    return row.description or ""
 
 
 def drop(spark: SparkSession, table: TableName) -> None:
@@ -553,8 +386,3 @@ def forget(spark: SparkSession, table: TableName) -> None:
     folder = folder_at(spark, table)
     if isinstance(folder, MountedFolder):
         touch(folder)
-
-
-def read(spark: SparkSession, table: TableName) -> DataFrame:
-    """Return a table's rows as a DataFrame."""
-    return spark.read.format("delta").load(table.path) if table.path is not None else spark.read.table(table.sql)

@@ -352,18 +352,15 @@ def folder_at(spark: SparkSession, table: TableName) -> Folder | None:
     return None if folder is None else taken(folder)
 
 
-def opened_at(spark: SparkSession, table: TableName) -> LocalTable | None:
-    """Open a table by delta-rs; None if Spark has to be asked. A version below 0 says that there is none.
+def opened_in(folder: Folder, *, use_cache: bool = True) -> LocalTable | None:
+    """Open the table in a folder; None if Spark has to be asked.  A version below 0 says that there is none.
+
+    Args:
+        use_cache: see `LocalTable.open`.
 
     Raises:
         DamagedLogError: its log is not whole.
     """
-    folder = folder_at(spark, table)
-    return None if folder is None else opened_in(folder)
-
-
-def opened_in(folder: Folder, *, use_cache: bool = True) -> LocalTable | None:
-    """Open the table in a folder; see `opened_at` and `LocalTable.open`."""
     try:
         return LocalTable.open(folder, use_cache=use_cache)
     except NotReadError:

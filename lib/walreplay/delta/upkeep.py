@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from walreplay.delta import statements as delta
 from walreplay.delta.local import NotReadError
-from walreplay.delta.target import TableName, opened_at
+from walreplay.delta.opened import OpenedTable
+from walreplay.delta.target import TableName
 from walreplay.session.isolation import has_own_sessions, session_with
 
 if TYPE_CHECKING:
@@ -132,13 +133,11 @@ def files_of(spark: SparkSession, table: TableName) -> FilesOfTable:
     The log has exact numbers, where the driver reaches it by itself.  Elsewhere they are estimated from the newest
     commits of the table's history.
     """
-    opened = opened_at(spark, table)
-    if opened is not None and opened.obstacle is None:
-        return from_log((file.size, file.has_deletion_vector) for file in opened.files)
-    (detail,) = spark.sql(f"DESCRIBE DETAIL {table.sql}").select("numFiles", "sizeInBytes").collect()
-    history = spark.sql(f"DESCRIBE HISTORY {table.sql} LIMIT {_COMMITS}")
-    rows = history.select("operation", "operationMetrics").collect()
-    commits = [(str(row.operation), dict(row.operationMetrics or {})) for row in rows]
+    opened = OpenedTable(spark, table)
+    if opened.log is not None and opened.log.obstacle is None:
+        return from_log((file.size, file.has_deletion_vector) for file in opened.log.files)
+    detail = opened.detail
+    commits = [(commit.operation, commit.metrics) for commit in opened.newest_commits(_COMMITS)]
     return from_history(int(detail.numFiles), int(detail.sizeInBytes), commits)
 
 
@@ -166,9 +165,9 @@ def unreferenced(spark: SparkSession, table: TableName) -> int:
 
     VACUUM takes seconds to list them, even those of a small table; the log and the folder milliseconds.
     """
-    opened = opened_at(spark, table)
+    log = OpenedTable(spark, table).log
     with suppress(NotReadError):
-        count = None if opened is None else opened.unreferenced()
+        count = None if log is None else log.unreferenced()
         if count is not None:
             return count
     with _silent(spark):

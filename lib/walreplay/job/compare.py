@@ -10,7 +10,8 @@ from pyspark.sql.types import ArrayType, DoubleType, FloatType, StructType
 
 from walreplay.delta import statements as delta
 from walreplay.delta.local import DamagedLogError
-from walreplay.delta.target import opened_at, quote
+from walreplay.delta.opened import OpenedTable
+from walreplay.delta.target import quote
 from walreplay.errors import TargetError, WalReplayError
 from walreplay.names import RowKind, output_of
 from walreplay.session.failures import failure_of
@@ -74,9 +75,10 @@ def _difference(
     if shapes[0] != shapes[1]:
         return "its columns are others"
     try:
-        if not delta.exists(spark, entry.table):
+        opened = OpenedTable(spark, entry.table)
+        if not opened.exists:
             return "it is gone"
-        standing = standing_of(spark, KnownTable(entry.table, entry.name, ledger, entry))
+        standing = standing_of(opened, KnownTable(entry.table, entry.name, ledger, entry))
         if standing is None or not standing.is_sound:  # not as a run has left it
             return "somebody else has changed it"
         present_rows = delta.read(spark, entry.table)
@@ -99,8 +101,7 @@ def check_readable(spark: SparkSession, entry: MirrorEntry) -> None:
         TargetError: it cannot be opened, so nothing can be committed to it.
     """
     try:
-        opened_at(spark, entry.table)
-        if delta.exists(spark, entry.table):
+        if OpenedTable(spark, entry.table).schema is not None:
             # A commit depends on the whole log: `inputFiles` has Spark read all of it.
             delta.read(spark, entry.table).inputFiles()
     except Exception as error:

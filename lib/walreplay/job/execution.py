@@ -47,7 +47,7 @@ from walreplay.table.versions import Catalogue
 from walreplay.writing.merge import missing_warnings
 from walreplay.writing.move import Fence, fence_of, move
 from walreplay.writing.shared_table import in_turn, move_rows
-from walreplay.writing.update import FoldedTable, action_of, apply_table, check_renamed, fold_together, groups_of
+from walreplay.writing.update import FoldedTable, apply_table, check_renamed, fold_together, groups_of, planned_report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -443,7 +443,7 @@ class Applying:
         self.run.warnings.extend(warnings_of(tables.placement, _sources(work)))
         checked = [CheckedTable(table.before is not None) for table in tables.tables]
         runs = table_runs(self.run, tables, checked, staged, 1, delta.CommitId("", 0), resumed=False)
-        return tables, [*map(_planned, runs), *moved(tables)]
+        return tables, [*map(planned_report, runs), *moved(tables)]
 
     def _check_server(self, placement: Placement, work: RunWork, transaction_log: TransactionLog) -> None:
         """Refuse tables that were all created again if they must be another server's; warn if they are many."""
@@ -503,21 +503,6 @@ def _sources(work: RunWork) -> int:
     return len({relation_of(entry.oid) for entry in work.entries if not entry.set_aside})
 
 
-def _planned(run: TableRun) -> TableReport:
-    """Report what is known of a table before it is written to."""
-    plan = run.plan
-    return TableReport(
-        name=plan.name,
-        location=plan.table.text,
-        action=action_of(run),
-        changes=plan.rows,
-        truncated=plan.truncated,
-        oid=plan.oid,
-        set_aside=plan.set_aside,
-        notes=plan.notes,
-    )
-
-
 def _doubted(entry: MirrorEntry, plan: Plan) -> MirrorEntry:
     """Return the entry of a table whose rows somebody else has changed."""
     # A history and a change log are read in their newest version, as of any moment.
@@ -560,7 +545,7 @@ def table_runs(
             tasks=tasks_of(buckets, staged[table.number].size),
             size=staged[table.number].size,
             exists=check.exists,
-            checked=None if check.standing is None else check.standing.latest,
+            standing=check.standing,
             emptied=staged[table.number].emptied,
             axis=axis,
             check_lock=context.ledger.check_lock,

@@ -10,7 +10,7 @@ above all that the logs of the ledger's tables and of its own tables show (`high
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import CommitId, LoggedCommit, Standing, follow
 from walreplay.delta.local import DamagedLogError
-from walreplay.delta.target import TableName, ledger_errors, opened_at
+from walreplay.delta.opened import OpenedTable
+from walreplay.delta.target import TableName, ledger_errors
 from walreplay.errors import TargetError, listed
 from walreplay.job.context import RunContext
 from walreplay.ledger.runs import HISTORY
@@ -89,7 +90,7 @@ class KnownTable:
             raise self.refused(f"the table's log is damaged: {error}") from error
 
 
-def standing_of(spark: SparkSession, known_table: KnownTable) -> Standing | None:
+def standing_of(opened: OpenedTable, known_table: KnownTable) -> Standing | None:
     """Compare an existing table with the ledger; None if the ledger does not know its version.
 
     Raises:
@@ -100,17 +101,17 @@ def standing_of(spark: SparkSession, known_table: KnownTable) -> Standing | None
         return None
     left = -1 if entry is None or entry.left is None else entry.left
     with known_table.damaged_log_errors():
-        newest, commits = delta.commits_since(spark, table, left)
+        newest, commits = opened.commits_since(left)
     if newest < left and run is not None and entry is not None and entry.table.place != table.place:
         # The interrupted run has copied the table to its new place: a copy's versions begin at 0.
-        left, commits = -1, delta.commits_since(spark, table, -1)[1]
+        left, commits = -1, opened.commits_since(-1)[1]
     if newest < left:
         raise known_table.refused(
             f"the table's newest version is {newest}, and the ledger's last run has left version {left}: it was set "
             "back as a whole, or made anew by somebody else"
         )
     first = commits.pop(0) if entry is not None and commits and commits[0].version == left else None
-    if first is not None and entry is not None and not _is_left_by(first, entry, strict=has_own_sessions(spark)):
+    if first is not None and entry is not None and not _is_left_by(first, entry, strict=has_own_sessions(opened.spark)):
         if run is None:
             raise known_table.refused(
                 f"the table is not the one that the ledger's last run has left there: its version {left} was made by "
@@ -119,7 +120,7 @@ def standing_of(spark: SparkSession, known_table: KnownTable) -> Standing | None
                 "the table, or the ledger, as it was",
             )
         # A copy again, which has grown beyond the version that the original was left at.
-        left, commits = -1, delta.commits_since(spark, table, -1)[1]
+        left, commits = -1, opened.commits_since(-1)[1]
     return follow(commits, ledger=known_table.ledger, left=left, run=run, is_siblings=known_table.is_siblings)
 
 
@@ -254,13 +255,7 @@ def forget_unknown(context: RunContext, last_known: int, highest: int) -> None:
 
 def newest_number(spark: SparkSession, table: TableName, application: str) -> int:
     """Return the number of an application's newest commit in a table of the ledger; 0 where there is none."""
-    opened = opened_at(spark, table)  # by delta-rs; None: Spark alone reaches the table
-    commits: Iterable[LoggedCommit]
-    if opened is not None:
-        commits = opened.history(_NEWEST)
-    elif delta.is_known(spark, table):
-        commits = delta.logged(spark, table, _NEWEST)
-    else:
-        return 0
-    ids = (commit.id for commit in commits)
+    opened = OpenedTable(spark, table)
+    is_there = opened.log is not None or opened.is_known
+    ids = (commit.id for commit in (opened.newest_commits(_NEWEST) if is_there else ()))
     return next((id_.number for id_ in ids if id_ is not None and id_.application == application), 0)

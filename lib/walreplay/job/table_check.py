@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import LoggedCommit, Standing, others_change
 from walreplay.delta.local import clear_leftovers, newest_version
+from walreplay.delta.opened import OpenedTable
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import TableName
 from walreplay.errors import TargetError
@@ -64,17 +65,10 @@ def highest_of(checked: Iterable[CheckedTable]) -> int:
     return max((run_of(check.standing.highest) for check in checked if check.standing is not None), default=0)
 
 
-def _is_gone(spark: SparkSession, run: TableRun) -> bool:
-    """Return whether a table is gone that earlier runs have written to, and that a rebuild can make again."""
-    before = run.plan.before
-    is_known = before is not None and before.left is not None and run.plan.metadata.share is None
-    return is_known and not delta.exists(spark, run.plan.table)
-
-
-def _foreign_table_error(spark: SparkSession, plan: TablePlan, ledger: TableName) -> TargetError:
+def _foreign_table_error(opened: OpenedTable, plan: TablePlan, ledger: TableName) -> TargetError:
     problem = "the table is there already, but was not made by this target's ledger"
     remedy = "move the table away, or apply to another target"
-    if delta.made_by(spark, plan.table):  # its commits have the id of another ledger
+    if opened.made:  # its commits have the id of another ledger
         problem = f"the table was made by a ledger which is gone: {ledger.text} is not there, or is that of a newer one"
         remedy = "put a backup of the ledger there; or apply all captures to a new target, and load what was loaded"
     return TargetError(problem, table=plan.name, path=plan.table.text, remedy=f"Nothing was applied; {remedy}")
@@ -153,7 +147,8 @@ class TableChecks:
             return CheckedTable(plan.before is not None)
         known_table = self._known(plan, table)
         with session_with(self.context.session, delta.SMALL_STATE) as session, known_table.damaged_log_errors():
-            schema = delta.schema_of(session, table)
+            opened = OpenedTable(session, table)
+            schema = opened.schema
             if schema is None:
                 if plan.before is not None and not resumed:
                     raise known_table.refused(
@@ -165,7 +160,7 @@ class TableChecks:
             if resumed:
                 return CheckedTable(True)
             shared = plan.metadata.share is not None
-            standing = standing_of(session, known_table)
+            standing = standing_of(opened, known_table)
             if plan.before is None:
                 if standing is not None and shared:
                     # The source may have had rows of another relation in it, which are gone.
@@ -175,9 +170,9 @@ class TableChecks:
                 ahead = () if standing is None or standing.changed is not None else standing.ahead
                 is_made = standing is not None and standing.changed is None and (shared or bool(ahead))
                 if not is_made or any(commit.oid != plan.oid for commit in ahead):
-                    raise _foreign_table_error(session, plan, self.context.target.ledger("state"))
+                    raise _foreign_table_error(opened, plan, self.context.target.ledger("state"))
                 if shared:
-                    check_shared(plan, schema, self.context.sibling_ledgers, delta.made_by(session, table))
+                    check_shared(plan, schema, self.context.sibling_ledgers, opened.made)
                 return CheckedTable(True, standing)
             if standing is not None and standing.changed is not None and not (standing.ahead or self.accepts):
                 raise known_table.changed_error(standing)
@@ -187,8 +182,8 @@ class TableChecks:
                 _check_columns(session, plan, schema)
         return CheckedTable(True, standing)
 
-    def _check_begun(self, run: TableRun, run_id: str) -> Standing | None:
-        """Compare a table with the ledger when an interrupted run continues; None if it does not exist yet.
+    def _check_begun(self, run: TableRun, run_id: str) -> TableRun | None:
+        """Compare a table with the ledger when an interrupted run continues; None if it is gone, and can be made again.
 
         Args:
             run_id: of that run.
@@ -196,17 +191,19 @@ class TableChecks:
         Raises:
             TargetError: somebody else has changed it meanwhile.
         """
-        plan = run.plan
+        plan, before = run.plan, run.plan.before
         known_table = self._known(plan, plan.table, run_id)
         with session_with(self.context.session, delta.SMALL_STATE) as session:
-            if not delta.exists(session, plan.table):
-                return None
-            standing = standing_of(session, known_table)
-            if standing is None or standing.changed is None or self.accepts:  # None: the ledger cannot tell
-                return standing
-            if plan.before is None and not standing.steps:
-                raise _foreign_table_error(session, plan, self.context.target.ledger("state"))
-        raise known_table.changed_error(standing)
+            opened = OpenedTable(session, plan.table)
+            if not opened.exists:
+                is_known = before is not None and before.left is not None and plan.metadata.share is None
+                return None if is_known else replace(run, exists=False)
+            standing = standing_of(opened, known_table)
+            if standing is not None and standing.changed is not None and not self.accepts:
+                if before is None and not standing.steps:
+                    raise _foreign_table_error(opened, plan, self.context.target.ledger("state"))
+                raise known_table.changed_error(standing)
+        return replace(run, exists=True, standing=standing)  # None: the ledger cannot tell
 
     def check_again(self, runs: Sequence[TableRun], plan: Plan) -> list[TableRun]:
         """Compare the tables of an interrupted run with the ledger, and refuse those that others have changed.
@@ -218,15 +215,13 @@ class TableChecks:
         """
 
         def look(run: TableRun) -> TableRun | None:
-            if _is_gone(self.context.session, run):
-                return None
             with spark_errors(table=run.plan.name, path=run.plan.table.text):
-                standing = self._check_begun(run, plan.id)
-            checked = replace(run, standing=standing, checked=None if standing is None else standing.latest)
-            if standing is not None and standing.ahead and run.plan.before is not None and not checked.is_done:
-                newer = self._known(run.plan, run.plan.table)
-                raise newer_error(newer, standing, standing.ahead[0], plan.upto_lsn)
-            return checked
+                checked = self._check_begun(run, plan.id)
+            standing = None if checked is None else checked.standing
+            if checked is None or standing is None or not standing.ahead or run.plan.before is None or checked.is_done:
+                return checked
+            newer = self._known(run.plan, run.plan.table)
+            raise newer_error(newer, standing, standing.ahead[0], plan.upto_lsn)
 
         looked = self.context.each(look, runs)
         checked = [run for run in looked if run is not None]
@@ -281,10 +276,9 @@ class TableChecks:
             problem = f"the table is gone, and nothing was written to it; bring it back, or {made_again(entry)}"
             return TargetError(problem, table=entry.name, path=table.text)
         with session_with(self.context.session, delta.SMALL_STATE) as session:
-            if folder is None and not delta.exists(session, table):
-                return None
+            opened = OpenedTable(session, table)
             try:
-                return standing_of(session, known_table)
+                return standing_of(opened, known_table) if folder is not None or opened.exists else None
             except TargetError as error:
                 return error
 
@@ -298,10 +292,10 @@ class TableChecks:
         def look(run: TableRun) -> LoggedCommit | None:
             version = versions.get(run.plan.oid)
             # Not compared, not written to, or nothing lies between.
-            if run.checked is None or version is None or version <= run.checked + 1:
+            if run.standing is None or version is None or version <= run.standing.latest + 1:
                 return None
             known_table = self._known(run.plan, run.plan.table)
-            _, commits = delta.commits_since(self.context.session, run.plan.table, run.checked + 1)
+            _, commits = OpenedTable(self.context.session, run.plan.table).commits_since(run.standing.latest + 1)
             between = (commit for commit in commits if commit.version < version)
             return others_change(between, ledger=known_table.ledger, is_siblings=known_table.is_siblings)
 
@@ -345,8 +339,8 @@ class TableChecks:
         if before is not None:
             written = [(table.before or table).oid for table in tables.tables]
             ahead += self.look_at_others(before.tables, written, thoroughly=bool(ahead) or recorded > last_run)
-        check_ahead(ahead, plan, transaction_log)
         highest = max(recorded, highest_of(checked))
+        check_ahead(ahead, plan, transaction_log)
         if highest > last_run:
             forget_unknown(self.context, last_run, highest)
             self.context.warnings.append(

@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from walreplay.delta import statements as delta
+from walreplay.delta.opened import FEW_COMMITS, OpenedTable
+from walreplay.delta.statements import TableDefinition
 from walreplay.delta.target import Target, ledger_errors
 from walreplay.errors import TargetError
 from walreplay.ledger import state as lock
@@ -98,7 +100,7 @@ class Ledger:
         self._target = target
         self._writer = writer
         self._table = target.ledger("state")
-        self._row = writer.one_row(self._spark, self._table, SCHEMA, OF_STATE)
+        self._row = writer.one_row(self._spark, TableDefinition(self._table, SCHEMA, OF_STATE))
         self._stored: _Stored | None = None
         # The lock, while this run has it; its beats and the run's own writes must not get in each other's way.
         self._mine: lock.Holder | None = None
@@ -458,18 +460,18 @@ def append_once(
         TargetError: another run has made a commit of the same number.
     """
     commit = delta.CommitId(f"{state.ledger}/{table.name}", state.run, state.run_id)
-    name, properties = target.ledger(table.name), table.properties
+    name = target.ledger(table.name)
     # What makes a commit the run's own is a setting of the session.
     with ledger_errors(name.text), jobs_named(spark, f"record {table.name}"), session_with(spark, conf) as session:
         create = not delta.exists(session, name)
-        if resumed and not create and delta.find_commit(session, name, commit) is not None:
+        if resumed and not create and OpenedTable(session, name).find(commit, FEW_COMMITS) is not None:
             yield None
             return
-        append = writer.begin_append(session, name, table.schema, create=create, properties=properties)
+        append = writer.begin_append(session, TableDefinition(name, table.schema, table.properties), create=create)
         yield session, append
         version = append.commit(commit)
         # A commit is skipped if it seems to be made already.
-        if version is None and not delta.has_commit(session, name, commit):
+        if version is None and OpenedTable(session, name).find(commit) is None:
             raise TargetError(
                 f"the ledger's table has what another run {commit.number} has recorded",
                 path=name.text,

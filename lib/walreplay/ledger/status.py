@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import LOOK_BACK, proven
 from walreplay.delta.local import DamagedLogError
+from walreplay.delta.opened import OpenedTable
 from walreplay.delta.target import TableName, Target, catalog_errors, ledger_errors, quote
 from walreplay.errors import TargetError
 from walreplay.ledger.ledger import Ledger
@@ -262,9 +263,10 @@ def proved(
 ) -> tuple[int | None, str]:
     """Read a table's log, and return what `walreplay.delta.commits.proven` does."""
     try:
-        if not delta.exists(spark, table):
+        opened = OpenedTable(spark, table)
+        if not opened.exists:
             return None, "the table is not there"
-        commits = delta.commits_since(spark, table, max(version - LOOK_BACK, 0))[1]
+        commits = opened.commits_since(max(version - LOOK_BACK, 0))[1]
     except (DamagedLogError, AnalysisException) as error:
         return None, f"the table's log cannot be read ({type(error).__name__})"
     return proven(commits, version, ledger, run, oid)

@@ -28,6 +28,7 @@ from walreplay.evolution.shapes import (
     by_announcement,
     is_added,
 )
+from walreplay.fold.change_log import filled_column
 from walreplay.lsn import format_lsn
 from walreplay.table.registry import MirrorEntry, made_again
 
@@ -274,3 +275,26 @@ def _columns_of(name: str, tracked: Tracked, shape: TableShape) -> list[int]:
     now = [number for number, column in enumerate(shape.columns) if column.source in same]
     # A configured name may be one from before a rename.
     return now or [number for number, column in enumerate(shape.columns) if same & {*column.was}]
+
+
+def fill_notes(evolution: Evolution) -> Iterator[str]:
+    """Yield notes on what becomes of rows that are older than a column."""
+    for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True):
+        if source.fill is None:
+            continue
+        _, left = filled_column(source.fill, source.chain, 1)
+        outcome = "which it cannot hold: it is rescued" if left is not None else "as in the source"
+        yield f"column {column.name}: older rows have the default, {outcome}"
+
+
+def late_fills(columns: Sequence[SourceColumn], shape: TableShape) -> Iterator[str]:
+    """Yield notes on defaults that were configured after their columns were added, or were others then."""
+    table_columns = {column.source: column for column in shape.present}
+    for column in columns:
+        table_column = table_columns[column.name]
+        # A default fills older rows when the column is added, never later.
+        if column.is_said and table_column.filled != column.missing and table_column.added:
+            yield (
+                f"added_defaults: the table has had the column {column.name} before, so its older rows stay as they "
+                "are; the default takes effect in a new target"
+            )

@@ -20,7 +20,7 @@ from walreplay.errors import NotSupported, OrderError
 from walreplay.evolution.comments import table_comment
 from walreplay.evolution.convert import is_widening
 from walreplay.evolution.shapes import Evolution, Policy, TableShape, conversions, converts
-from walreplay.fold.change_log import Projection, filled_column
+from walreplay.fold.change_log import Projection
 from walreplay.fold.events import Identity, Mode
 from walreplay.lsn import format_lsn
 from walreplay.names import RowKind, output_of, relation_of, source_oid
@@ -348,12 +348,12 @@ def _table(
         epochs.append(_epoch(taken, end, evolution, staged, selection.tracked))
         doubts.update(dict.fromkeys(doubted))
         notes += [change.text for change in evolution.changes]
-        notes += _fill_notes(evolution)
+        notes += column_checks.fill_notes(evolution)
         column_checks.check_marks(evolution, relation.name, before)
         # A truncate leaves no old values to convert, unless soft deletes keep the rows.
         if selection.on_type_change == "stop" and not (truncated and len(epochs) == 1 and not selection.soft_deletes):
             column_checks.check_types(evolution, relation.name)
-    notes += _late_fills(last, epochs[-1].shape)
+    notes += column_checks.late_fills(last.columns, epochs[-1].shape)
     notes += column_checks.tracking_warnings(
         selection.tracked, epochs[-1].shape, has_key=last.identity.mode is Mode.KEYED
     )
@@ -425,29 +425,6 @@ def _evolutions(
             rest.pop(0)
         yield evolution, taken, rest[0][0] if rest else None, doubts
         shape = evolution.shape
-
-
-def _fill_notes(evolution: Evolution) -> Iterator[str]:
-    """Yield notes on what becomes of rows that are older than a column."""
-    for source, column in zip(evolution.of_table(), evolution.shape.columns, strict=True):
-        if source.fill is None:
-            continue
-        _, left = filled_column(source.fill, source.chain, 1)
-        outcome = "which it cannot hold: it is rescued" if left is not None else "as in the source"
-        yield f"column {column.name}: older rows have the default, {outcome}"
-
-
-def _late_fills(last: Version, shape: TableShape) -> Iterator[str]:
-    """Yield notes on defaults that were configured after their columns were added, or were others then."""
-    columns = {column.source: column for column in shape.present}
-    for column in last.columns:
-        table_column = columns[column.name]
-        # A default fills older rows when the column is added, never later.
-        if column.is_said and table_column.filled != column.missing and table_column.added:
-            yield (
-                f"added_defaults: the table has had the column {column.name} before, so its older rows stay as they "
-                "are; the default takes effect in a new target"
-            )
 
 
 def _identified_alike(version: Version, ids: Sequence[int], following: Version, following_ids: Sequence[int]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -15,9 +15,11 @@ import pyarrow as pa
 from walreplay.config.keys import HISTORY_COLUMNS, LOG_COLUMNS
 from walreplay.config.selection import MetadataNames, Share
 from walreplay.delta import statements as delta
-from walreplay.delta.commits import Standing
+from walreplay.delta.commits import LoggedCommit, Standing
 from walreplay.delta.data_files import has_statistics
+from walreplay.delta.properties import TableProperties
 from walreplay.delta.target import TableName, quote
+from walreplay.errors import TargetError
 from walreplay.evolution.comments import followed_columns, metadata_comments, with_comments
 from walreplay.evolution.shapes import OWN, TableShape
 from walreplay.fold.change_log import OWN as LOG_KINDS
@@ -30,6 +32,7 @@ from walreplay.spark.workers.fold import FoldTask, LogFold, NetFold, VersionFold
 from walreplay.spark.workers.rows import PARTS
 from walreplay.table.cases import CASES, EpochCase, Incoming, Present
 from walreplay.table.plan import Epoch, TablePlan
+from walreplay.table.registry import made_again
 from walreplay.types.base import ColumnType
 
 if TYPE_CHECKING:
@@ -66,10 +69,10 @@ class TableRun:
         size: bytes that are staged.
         exists: the table exists, and was checked.
         check_lock: raises if the run has lost the lock.
-        standing: how the table compares with the ledger, in a resumed run; None if only its history tells.
-        checked: the version that was compared with the ledger; None if none was.
+        standing: how the table compares with the ledger; None if only its history tells.
         emptied: of a history: its truncates; ``axis`` is the run's.
         has_own_rows: of a shared table: some of its rows may be the source's.
+        steps: of a resumed run: the commits that its table has, among them those of the run.
     """
 
     plan: TablePlan
@@ -80,16 +83,16 @@ class TableRun:
     size: int
     exists: bool
     standing: Standing | None = None
-    checked: int | None = None
     emptied: tuple[EmptiedAt, ...] = ()
     axis: Axis = NO_AXIS
     check_lock: Callable[..., None] = lambda **_: None
     has_own_rows: bool = True
+    steps: Mapping[delta.CommitId, LoggedCommit] = field(default_factory=dict)
 
     @cached_property
     def merges(self) -> tuple[Merge, ...]:
         """What the commit of each epoch has to do."""
-        return tuple(Merge(self, number) for number in range(len(self.plan.epochs)))
+        return tuple(Merge(self, self.plan, epoch, number) for number, epoch in enumerate(self.plan.epochs))
 
     @property
     def is_done(self) -> bool:
@@ -108,9 +111,15 @@ class TableRun:
         # What is there may be this run's own.
         return Present.BEGUN if self.resumed or self.plan.metadata.share is not None else Present.UNKNOWN
 
-    def may_have(self, commit: delta.CommitId) -> bool:
-        """Return whether the table may have a step already, so that its history must be read."""
-        return self.resumed and (self.standing is None or commit.number in self.standing.steps)
+    def layout(self, spark: SparkSession) -> TableProperties:
+        """Return what the table is besides rows and columns."""
+        return TableProperties(spark, self.plan.table, self.check_lock)
+
+    @property
+    def gone(self) -> TargetError:
+        """The error for a table that the ledger knows, and that is not there."""
+        remedy = f"Bring it back as it was; or {made_again(self.plan.before)}"
+        return TargetError("the table is gone", table=self.plan.name, path=self.plan.table.text, remedy=remedy)
 
     @property
     def needs_statements(self) -> bool:
@@ -214,17 +223,9 @@ class Merge:
     """
 
     run: TableRun
+    plan: TablePlan
+    epoch: Epoch
     number: int
-
-    @property
-    def plan(self) -> TablePlan:
-        """The table's."""
-        return self.run.plan
-
-    @property
-    def epoch(self) -> Epoch:
-        """The epoch as it was planned."""
-        return self.run.plan.epochs[self.number]
 
     @property
     def shape(self) -> TableShape:
@@ -352,8 +353,9 @@ class Merge:
         Args:
             current: what the table's say now, by name; empty for a new table.
         """
-        before = self.epoch.evolution.before
-        return followed_columns(current, before, self.shape, metadata_comments(self.plan.metadata))
+        before, metadata = self.epoch.evolution.before, self.plan.metadata
+        names = [field.name for field in own_columns(metadata, self.shape).fields]
+        return followed_columns(current, before, self.shape, dict.fromkeys(names, "") | metadata_comments(metadata))
 
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:

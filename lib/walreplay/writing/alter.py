@@ -8,7 +8,7 @@ earlier relation versions within a run, so it makes no difference where a run en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,18 +22,18 @@ from walreplay.config.selection import MetadataNames
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import COLUMN_MAPPING, TYPE_WIDENING, needed_by
 from walreplay.delta.local import declared
-from walreplay.delta.properties import ensure
+from walreplay.delta.opened import OpenedTable
 from walreplay.delta.statements import sql_schema, sql_type
 from walreplay.delta.target import TableName, quote
-from walreplay.errors import TargetError, WalReplayError
-from walreplay.evolution.comments import followed, followed_columns
+from walreplay.errors import WalReplayError
+from walreplay.evolution.comments import followed
 from walreplay.evolution.shapes import Evolution, MirrorColumn, TableShape, converts
 from walreplay.fold.change_log import OldLogRows, Projection, project_columns, with_old_texts
 from walreplay.names import fold
 from walreplay.session import steps
 from walreplay.session.isolation import settings
 from walreplay.spark.workers.rows import refusal_in, refusal_text
-from walreplay.table.table_run import log_task, own_columns, table_schema
+from walreplay.table.table_run import ALTER, Merge, log_task, own_columns
 from walreplay.types.base import ColumnType
 
 if TYPE_CHECKING:
@@ -62,43 +62,26 @@ class _Statements:
         return bool(self.drops or self.renames or self.types or self.adds or self.comments)
 
 
-def alter(
-    spark: SparkSession,
-    table: TableName,
-    evolution: Evolution,
-    metadata: MetadataNames,
-    commit: delta.CommitId,
-    check_lock: Callable[..., None],
-    *,
-    resumed: bool,
-) -> bool:
-    """Bring a table's columns up to date; return whether anything had to be done.
-
-    Args:
-        spark: a session that only the caller uses.
-        evolution: the changes from the table's columns to the wanted ones.
-        metadata: the table's columns that follow the source's.
-        commit: the id for the commit of the change.
-        resumed: an interrupted run may have done some of it, or all.
+def alter(spark: SparkSession, merge: Merge) -> bool:
+    """Bring a table's columns to those of an epoch; return whether anything had to be done.
 
     Raises:
         CaptureError: a column's new type cannot hold a value, and the table has no column for rescued texts.
         TargetError: somebody else has written to the table at the same time, or it is gone.
     """
+    evolution, table = merge.epoch.evolution, merge.plan.table
     if not alters(evolution):
         return False
     statements = _statements(evolution)
     # ALTER TABLE leaves names that stand in rows: in rescued data, or in a change log's lists of columns.
-    if statements is not None and _has_texts_by_name(spark, table, evolution, statements, metadata):
-        statements = None
-    if statements is None:
+    if statements is None or _has_texts_by_name(spark, merge, statements):
         # A rewrite is one commit, so an interrupted run has made all of it or nothing.
-        if not resumed or not delta.has_commit(spark, table, commit):
-            _rewrite(spark, table, evolution, metadata, commit, check_lock)
-        delta.checkpoint(spark, table)
+        if merge.step(ALTER) not in merge.run.steps:
+            _rewrite(spark, merge)
+        OpenedTable(spark, table).checkpoint()
         return True
-    ensure(spark, table, _needed(statements), check_lock)
-    _run(spark, table, _levels(statements, evolution.shape, metadata), commit, check_lock)
+    merge.run.layout(spark).ensure(_needed(statements))
+    _run(spark, merge, _levels(statements, evolution.shape, merge.plan.metadata))
     return statements.any
 
 
@@ -196,12 +179,11 @@ def _statements(evolution: Evolution) -> _Statements | None:
     return _Statements(drops, renames, types, adds, comments)
 
 
-def _has_texts_by_name(
-    spark: SparkSession, table: TableName, evolution: Evolution, statements: _Statements, metadata: MetadataNames
-) -> bool:
+def _has_texts_by_name(spark: SparkSession, merge: Merge, statements: _Statements) -> bool:
     """Return whether some row has texts that go by names of columns that change."""
-    rescued = metadata.rescued_data
-    if rescued is not None and touches_rescued(evolution) and has_rescued(delta.read(spark, table), rescued):
+    table, metadata = merge.plan.table, merge.plan.metadata
+    rescued = metadata.rescued_data if touches_rescued(merge.epoch.evolution) else None
+    if rescued is not None and has_rescued(delta.read(spark, table), rescued):
         return True
     names, unchanged = [old for old, _ in statements.renames], LOG_COLUMNS["unchanged"]
     if unchanged not in metadata.names or not names:
@@ -233,23 +215,17 @@ def has_rescued(rows: DataFrame, rescued: str) -> bool:
     return bool(rows.where(f"{quote(rescued)} IS NOT NULL").limit(1).collect())
 
 
-def _run(
-    spark: SparkSession,
-    table: TableName,
-    levels: Sequence[_Level],
-    commit: delta.CommitId,
-    check_lock: Callable[..., None],
-) -> None:
+def _run(spark: SparkSession, merge: Merge, levels: Sequence[_Level]) -> None:
     """Run the statements that the table's columns do not show to have been run.
 
     Each says that it is the run's, but none of its steps: who finishes the run would take a dropped column for a change
     by somebody else.
     """
-    without_step = replace(commit, number=0)
-    if not delta.exists(spark, table):
-        raise TargetError("the table is gone", path=table.text, remedy="Restore it, or apply to a new target")
+    without_step, table = replace(merge.step(ALTER), number=0), merge.plan.table
     for level in levels:
-        schema = delta.read(spark, table).schema
+        schema = OpenedTable(spark, table).schema
+        if schema is None:
+            raise merge.run.gone
         if level.within is not None:
             column_type = schema[level.within].dataType  # the fields of the old row's struct
             assert isinstance(column_type, StructType)
@@ -257,7 +233,8 @@ def _run(
         types = {field.name: field.dataType.simpleString() for field in schema.fields}
         comments = {field.name: field.metadata.get("comment") or "" for field in schema.fields}
         for statement in _pending(table, level, types, comments):
-            check_lock(sure=True)  # Spark's statement does not say which version it follows, so it may come late
+            # Spark's statement does not say which version it follows, so it may come late.
+            merge.run.check_lock(sure=True)
             steps.reached(f"columns are to change: {table.text}")
             with settings(spark, {delta.USER_METADATA: without_step.mark}) as refused:
                 if refused and statement.startswith(_dropping(table)):
@@ -363,30 +340,21 @@ def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> 
         yield pa.RecordBatch.from_arrays([array.cast(kind) for array, kind in arrays], schema=task.schema)
 
 
-def _rewrite(
-    spark: SparkSession,
-    table: TableName,
-    evolution: Evolution,
-    metadata: MetadataNames,
-    commit: delta.CommitId,
-    check_lock: Callable[..., None],
-) -> None:
-    before = evolution.before
-    assert before is not None
-    frame = rewritten(delta.read(spark, table), evolution, metadata)
-    ensure(spark, table, needed_by(frame.schema.jsonValue()["fields"]), check_lock)
-    metadata_fields = own_columns(metadata, evolution.shape).fields
-    comments, metadata_comments = delta.comments_of(spark, table), {field.name: "" for field in metadata_fields}
-    frame = delta.with_comments(frame, followed_columns(comments, before, evolution.shape, metadata_comments))
-    write_rewritten(frame, table, commit)
+def _rewrite(spark: SparkSession, merge: Merge) -> None:
+    table = merge.plan.table
+    frame = rewritten(delta.read(spark, table), merge)
+    merge.run.layout(spark).ensure(needed_by(frame.schema.jsonValue()["fields"]))
+    frame = delta.with_comments(frame, merge.comments(OpenedTable(spark, table).comments))
+    write_rewritten(frame, table, merge.step(ALTER))
 
 
-def rewritten(rows: DataFrame, evolution: Evolution, metadata: MetadataNames) -> DataFrame:
+def rewritten(rows: DataFrame, merge: Merge) -> DataFrame:
     """Return a table's rows with the columns that it is to have.
 
     Args:
-        rows: with the columns of ``evolution.before``, and the metadata.
+        rows: with the columns that it has, and the metadata.
     """
+    evolution, metadata = merge.epoch.evolution, merge.plan.metadata
     before = evolution.before
     assert before is not None
     numbers = {name: number for number, name in enumerate(rows.columns)}
@@ -410,7 +378,7 @@ def rewritten(rows: DataFrame, evolution: Evolution, metadata: MetadataNames) ->
     numbered = rows.toDF(*(f"c{number}" for number in range(len(numbers))))
     rewritten = numbered.mapInArrow(partial(rewrite_batches, task=task), sql_schema(task.schema))
     frame = rewritten.toDF(*after, *(field.name for field in metadata_fields))  # by names again, as tables are written
-    return frame.select(*(quote(name) for name in table_schema(evolution.shape, metadata).names))
+    return frame.select(*(quote(name) for name in merge.schema.names))
 
 
 def write_rewritten(frame: DataFrame, table: TableName, commit: delta.CommitId, *, only: str = "") -> None:

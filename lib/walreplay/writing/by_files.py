@@ -25,7 +25,7 @@ import pyspark
 from walreplay.delta import statements as delta
 from walreplay.delta.data_files import DataFile, DataFileWriter, FileColumn
 from walreplay.delta.local import ATTEMPTS, LocalTable, forget_tables
-from walreplay.delta.statements import sql_schema
+from walreplay.delta.statements import TableDefinition, sql_schema
 from walreplay.delta.target import TableName, Target, opened_in, tells
 from walreplay.errors import TargetError
 from walreplay.report import WriterKind
@@ -148,30 +148,14 @@ class FileWriter(TableWriter):
 
     kind: ClassVar[WriterKind] = "files"
 
-    def one_row(
-        self,
-        spark: SparkSession,
-        table: TableName,
-        schema: pa.Schema,
-        properties: Mapping[str, str] = delta.NO_PROPERTIES,
-    ) -> OneRow:
+    def one_row(self, spark: SparkSession, definition: TableDefinition) -> OneRow:
         """Return a table of one row, which need not exist yet."""
-        return FileRow(spark, table, schema, partial(self._reached.located, spark, table), properties)
+        return FileRow(spark, definition, partial(self._reached.located, spark, definition.name))
 
-    def begin_append(
-        self,
-        spark: SparkSession,
-        table: TableName,
-        schema: pa.Schema,
-        *,
-        create: bool,
-        properties: Mapping[str, str] = delta.NO_PROPERTIES,
-    ) -> Append:
+    def begin_append(self, spark: SparkSession, definition: TableDefinition, *, create: bool) -> Append:
         """Begin to append to a table."""
-        append = self._append(spark, table, schema, create=create, properties=properties)
-        if isinstance(append, str):
-            return super().begin_append(spark, table, schema, create=create, properties=properties)
-        return append
+        append = self._append(spark, definition, create=create)
+        return super().begin_append(spark, definition, create=create) if isinstance(append, str) else append
 
     def _folder_or_reason(self, spark: SparkSession, table: TableName) -> Folder | str:
         folder = self._reached.located(spark, table)
@@ -190,60 +174,44 @@ class FileWriter(TableWriter):
         return opened.obstacle or opened if opened.version >= 0 else "it is not there"
 
     def _make_or_reason(
-        self,
-        spark: SparkSession,
-        table: TableName,
-        columns: pa.Schema,
-        properties: Mapping[str, str],
-        commit: delta.CommitId | None,
+        self, spark: SparkSession, new: TableDefinition, commit: delta.CommitId | None
     ) -> LocalTable | str:
         """Begin a table, or return the reason why that is not possible; a catalog's is made now, and has no rows yet.
 
         Args:
-            columns: with the comments of the columns and of the table.
             commit: the one that will bring the rows; None if it does not matter who has made the table.
 
         Raises:
             TargetError: somebody else has made the table, or written to it, since it was found not to be there.
         """
-        if table.path is not None:
-            folder = self._folder_or_reason(spark, table)
-            return folder if isinstance(folder, str) else LocalTable.new(folder, columns, properties)
-        delta.create_table(spark, table, columns, properties, commit=commit)  # so that the catalog knows it
-        steps.reached(f"table made: {table.text}")
-        opened = self._open_or_reason(spark, table)
+        if new.name.path is not None:
+            folder = self._folder_or_reason(spark, new.name)
+            return folder if isinstance(folder, str) else LocalTable.new(folder, new.schema, new.properties)
+        delta.create_table(spark, new, commit)  # so that the catalog knows it
+        steps.reached(f"table made: {new.name.text}")
+        opened = self._open_or_reason(spark, new.name)
         if isinstance(opened, str):
             return opened
-        first_commit = next(opened.history(), None)
-        made_by = None if first_commit is None else first_commit.id
+        first_id = next((first.id for first in opened.history(1)), None)
         # Version 0 is the statement's own: somebody else's table has another mark, or rows already.
-        if opened.version == 0 and (commit is None or made_by == replace(commit, number=0)):
+        if opened.version == 0 and (commit is None or first_id == replace(commit, number=0)):
             return opened
         if commit is None:
             return "somebody else has written to it since it was made"
         raise TargetError(
             "somebody else has made the table, or has written to it, while the run was at work",
-            path=table.text,
+            path=new.name.text,
             remedy="Nothing was written to it; run again, which says whose the table is",
         )
 
     def _append(
-        self,
-        spark: SparkSession,
-        table: TableName,
-        schema: pa.Schema,
-        *,
-        create: bool,
-        properties: Mapping[str, str],
-        commit: delta.CommitId | None = None,
+        self, spark: SparkSession, definition: TableDefinition, commit: delta.CommitId | None = None, *, create: bool
     ) -> FileAppend | str:
-        if create:
-            opened = self._make_or_reason(spark, table, schema, properties, commit)
-        else:
-            opened = self._open_or_reason(spark, table)
+        table = definition.name
+        opened = self._make_or_reason(spark, definition, commit) if create else self._open_or_reason(spark, table)
         if isinstance(opened, str):
             return opened
-        columns = opened.columns(schema)
+        columns = opened.columns(definition.schema)
         return OTHER_COLUMNS if columns is None else FileAppend(opened, columns)
 
     def fold(self, spark: SparkSession, staging: Staging, merge: Merge, reason: str = "") -> Fold:
@@ -259,12 +227,13 @@ class FileWriter(TableWriter):
         if run.needs_statements:
             return "it is clustered by a column for which files that Python writes have no statistics"
         if kind is not CommitKind.MERGE:
-            creates, options = kind is CommitKind.CREATE, dict(merge.plan.layout.properties)
+            creates = kind is CommitKind.CREATE
             if creates and table.path is None:
                 # The statement that makes it is no commit that another run's would keep from being made.
                 run.check_lock()
             schema = merge.commented_schema if creates else merge.schema
-            append = self._append(spark, table, schema, create=creates, properties=options, commit=merge.commit)
+            definition = TableDefinition(table, schema, dict(merge.plan.layout.properties))
+            append = self._append(spark, definition, merge.commit, create=creates)
             if isinstance(append, str):
                 return append
             work = append.folding(merge.fold_task, [source for _, source in merge.pairs])

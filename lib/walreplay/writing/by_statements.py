@@ -19,9 +19,9 @@ import pyarrow as pa
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import DELETION_VECTORS, needed_by
 from walreplay.delta.local import declared, dropped
-from walreplay.delta.properties import ensure
-from walreplay.delta.statements import sql_schema
-from walreplay.delta.target import TableName, Target, opened_at, quote
+from walreplay.delta.opened import OpenedTable
+from walreplay.delta.statements import TableDefinition, sql_schema
+from walreplay.delta.target import TableName, Target, quote
 from walreplay.fold.events import Mode
 from walreplay.listing import escape_glob
 from walreplay.names import RowKind
@@ -54,17 +54,10 @@ _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 class OneRow:
     """A table of one row, which is changed on a condition: if two runs try at the same time, one succeeds."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        table: TableName,
-        schema: pa.Schema,
-        properties: Mapping[str, str] = delta.NO_PROPERTIES,
-    ) -> None:
-        self._properties = properties
+    def __init__(self, spark: SparkSession, definition: TableDefinition) -> None:
+        self._definition = definition
         self._spark = spark
-        self._table = table
-        self._schema = schema
+        self._table = definition.name
 
     def exists(self) -> bool:
         """Return whether the table exists."""
@@ -91,11 +84,10 @@ class OneRow:
         frame = self._frame(values)
         if not exists and self._table.path is not None:
             # Mode `error`: if two runs create the table at once, one of them fails.
-            delta.write(frame, self._table, "error", create=delta.NewTable(self._properties))
+            delta.write(frame, self._table, "error", create=delta.NewTable(self._definition.properties))
             return True
         if not exists:
-            # A table in a catalog is created empty first.
-            delta.write(frame.limit(0), self._table, "append", create=delta.NewTable(self._properties))
+            delta.create_table(self._spark, self._definition)  # a table in a catalog is created empty first
         frame.createOrReplaceTempView(_SOURCE)
         return self._changed(
             f"MERGE INTO {self._table.sql} AS t USING {_SOURCE} AS s ON true WHEN NOT MATCHED THEN INSERT *"
@@ -124,7 +116,7 @@ class OneRow:
         return bool(counts[0])  # num_affected_rows, the first column of a result of UPDATE or MERGE
 
     def _frame(self, values: Mapping[str, Any]) -> DataFrame:
-        schema = pa.schema([self._schema.field(name) for name in values])
+        schema = pa.schema([self._definition.schema.field(name) for name in values])
         return self._spark.createDataFrame([tuple(values.values())], sql_schema(schema)).coalesce(1)
 
 
@@ -170,36 +162,18 @@ class TableWriter:
         """
         return Staging(self._reached.staging(target, run_id), run_id, previous_run_id)
 
-    def one_row(
-        self,
-        spark: SparkSession,
-        table: TableName,
-        schema: pa.Schema,
-        properties: Mapping[str, str] = delta.NO_PROPERTIES,
-    ) -> OneRow:
-        """Return a table of one row, which need not exist yet.
+    def one_row(self, spark: SparkSession, definition: TableDefinition) -> OneRow:
+        """Return a table of one row, which need not exist yet."""
+        return OneRow(spark, definition)
 
-        Args:
-            properties: what it is created with.
-        """
-        return OneRow(spark, table, schema, properties)
-
-    def begin_append(
-        self,
-        spark: SparkSession,
-        table: TableName,
-        schema: pa.Schema,
-        *,
-        create: bool,
-        properties: Mapping[str, str] = delta.NO_PROPERTIES,
-    ) -> Append:
+    def begin_append(self, spark: SparkSession, definition: TableDefinition, *, create: bool) -> Append:
         """Begin to append to a table.
 
         Args:
-            schema: the columns that are written.
+            definition: with the columns that are written.
             create: the table does not exist yet.
         """
-        return StatementAppend(spark, table, schema, create, properties)
+        return StatementAppend(spark, definition, create)
 
     def fold(self, spark: SparkSession, staging: Staging, merge: Merge, reason: str = "") -> Fold:
         """Begin to bring an epoch's rows to their table.
@@ -220,15 +194,13 @@ class StatementAppend(Append):
     """An append of rows that are gathered as queries, and written by the one statement that commits them."""
 
     spark: SparkSession
-    table: TableName
-    schema: pa.Schema
+    definition: TableDefinition
     create: bool
-    properties: Mapping[str, str]
     _frames: list[DataFrame] = field(default_factory=list)
 
     def write_rows(self, rows: Sequence[Sequence[Any]]) -> None:
         """Write a few rows that the driver has."""
-        self.write_frame(self.spark.createDataFrame(list(rows), sql_schema(self.schema)).coalesce(1))
+        self.write_frame(self.spark.createDataFrame(list(rows), sql_schema(self.definition.schema)).coalesce(1))
 
     def write_staged(self, staged: Rows, schema: pa.Schema, constants: Mapping[str, pa.Array]) -> None:
         """Have executors write staged records."""
@@ -237,16 +209,16 @@ class StatementAppend(Append):
 
     def write_frame(self, frame: DataFrame) -> None:
         """Have executors write the rows of a query, whose columns are the table's."""
-        self._frames.append(frame.select(*self.schema.names))
+        self._frames.append(frame.select(*self.definition.schema.names))
 
     def commit(self, commit: delta.CommitId, *, follows: bool = True) -> int | None:
         """Commit what was written; to Delta two commits of one application at a time are in conflict anyway."""
         # Without rows, too, there is a commit: its number shows that it was made.
-        frames = self._frames or [self.spark.createDataFrame([], sql_schema(self.schema))]
+        frames = self._frames or [self.spark.createDataFrame([], sql_schema(self.definition.schema))]
         frame = reduce(lambda left, right: left.unionByName(right), frames)
         delta.forget_version(self.spark)  # Delta leaves the last version there if it skips the commit
-        new = delta.NewTable(self.properties) if self.create else None
-        delta.write(frame, self.table, "append", commit, create=new)
+        new = delta.NewTable(self.definition.properties) if self.create else None
+        delta.write(frame, self.definition.name, "append", commit, create=new)
         return delta.last_version(self.spark)
 
 
@@ -288,10 +260,10 @@ class WriteFold(_StagedFold):
         counts = appended(self.merge.counted_as, written.counts)
         merge, kind = self.merge, self.merge.case.commit
         if kind is CommitKind.OVERWRITE:  # its columns may be new
-            ensure(spark, merge.plan.table, needed_by(declared(merge.schema)), merge.run.check_lock)
+            merge.run.layout(spark).ensure(needed_by(declared(merge.schema)))
         few = delta.FEW_ROWS if kind is CommitKind.CREATE and merge.epoch.rows <= _FEW_CHANGES else {}
         with settings(spark, few), self.read(spark, written) as rows:
-            write_rows(spark, rows, merge, counts, kind)
+            write_rows(spark, rows, merge, counts.counted(merge), kind)
         return Written(counts, {APPENDED: str(written.rows)})
 
 
@@ -303,7 +275,7 @@ class MergeFold(_StagedFold):
         """MERGE the rows."""
         merge, is_small = self.merge, _is_small(spark, self.merge.plan.table)
         if not is_small and merge.plan.layout.marks_rows:
-            ensure(spark, merge.plan.table, DELETION_VECTORS, merge.run.check_lock)
+            merge.run.layout(spark).ensure(DELETION_VECTORS)
         few = delta.FEW_ROWS_REWRITTEN if is_small and merge.epoch.rows <= _FEW_CHANGES else {}
         # The source is in files already, which do not change: Delta needs no copy of it.
         with settings(spark, few), settings(spark, {MATERIALIZE: "none"}), self.read(spark, written) as rows:
@@ -315,13 +287,13 @@ class MergeFold(_StagedFold):
 
 def _is_small(spark: SparkSession, table: TableName) -> bool:
     """Return whether a table is so small that a MERGE may rewrite its files."""
-    opened = opened_at(spark, table)
-    if opened is not None and opened.version < 0:
+    opened = OpenedTable(spark, table)
+    if opened.log is not None and opened.log.version < 0:
         raise dropped(table.text)
-    if opened is not None and opened.obstacle is None:
-        return sum(file.size for file in opened.files) <= _SMALL_TABLE
+    if opened.log is not None and opened.log.obstacle is None:
+        return sum(file.size for file in opened.log.files) <= _SMALL_TABLE
     with settings(spark, delta.FEW_ROWS):
-        return delta.size_of(spark, table) <= _SMALL_TABLE
+        return int(opened.detail.sizeInBytes) <= _SMALL_TABLE
 
 
 def merge_fold(spark: SparkSession, staging: Staging, merge: Merge, reason: str = "") -> MergeFold:

@@ -24,7 +24,16 @@ from walreplay.fold.versions import ends_early
 from walreplay.spark.workers.fold import continue_batches
 from walreplay.spark.workers.rows import refusal_text
 from walreplay.table.table_run import VERSION_COLUMNS, Merge
-from walreplay.writing.merge import RowCounts, Written, image_of, kept_rows, match_moved, merged_rescued, refuse_claimed
+from walreplay.writing.merge import (
+    RowCounts,
+    Written,
+    image_of,
+    kept_rows,
+    match_moved,
+    merged,
+    merged_rescued,
+    refuse_claimed,
+)
 from walreplay.writing.multiset import ImageSql, image_of_rows
 
 if TYPE_CHECKING:
@@ -146,19 +155,13 @@ def _commit(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) ->
         match: finds a closing row's version among the open ones.
     """
     if merge.empties is None:  # no truncate
-        return _merged(spark, merge, match, counts)
+        return merged(spark, merge, counts, partial(_statement, merge, match))
     if merge.identity.mode is Mode.KEYED:
         _placed(spark, merge, match).createOrReplaceTempView(_SOURCE)
     rows = spark.table(_SOURCE).unionByName(_emptied(spark, merge, *merge.empties))
     with kept_rows(spark, rows) as kept:
         kept.createOrReplaceTempView(_SOURCE)
-        return _merged(spark, merge, _SAME_VERSION, counts)
-
-
-def _merged(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) -> Written:
-    with delta.committing(spark, counts.counted(merge)) as marking:
-        metrics = delta.merge(spark, _statement(merge, match, marking))
-    return Written(counts, metrics)
+        return merged(spark, merge, counts, partial(_statement, merge, _SAME_VERSION))
 
 
 def _placed(spark: SparkSession, merge: Merge, match: str) -> DataFrame:

@@ -9,9 +9,10 @@ even that if the configuration itself leaves rows out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,8 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 
 from walreplay.delta import statements as delta
+from walreplay.delta.commits import LoggedCommit
+from walreplay.delta.opened import OpenedTable
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import quote
 from walreplay.errors import CaptureError, listed
@@ -112,7 +115,7 @@ class RowCounts:
     def __add__(self, other: RowCounts) -> RowCounts:
         return RowCounts(*(count + added for count, added in zip(astuple(self), astuple(other), strict=True)))
 
-    def against(self, commit: delta.TableCommit, merged: RowCounts) -> RowCounts:
+    def against(self, commit: LoggedCommit, merged: RowCounts) -> RowCounts:
         """Add the rows that a MERGE should have found and did not.
 
         Args:
@@ -167,7 +170,7 @@ class Written:
 
 
 def write_rows(
-    spark: SparkSession, rows: DataFrame | None, merge: Merge, counts: RowCounts, kind: CommitKind = CommitKind.APPEND
+    spark: SparkSession, rows: DataFrame | None, merge: Merge, commit: delta.CommitId, kind: CommitKind
 ) -> None:
     """Create a table with rows, replace its rows, or add to them.
 
@@ -177,18 +180,17 @@ def write_rows(
     frame = spark.createDataFrame([], sql_schema(merge.schema))
     if rows is not None:  # names are no expressions
         frame = rows.select(*(f.col(source) for _, source in merge.pairs)).toDF(*merge.schema.names)
-    table, share, commit = merge.plan.table, merge.plan.metadata.share, counts.counted(merge)
+    table, share = OpenedTable(spark, merge.plan.table), merge.plan.metadata.share
     creates, overwrites = kind is CommitKind.CREATE, kind is CommitKind.OVERWRITE
     mode = "overwrite" if overwrites else "append"
     if share is not None and not creates:
         only = is_own(share) if overwrites else ""
-        delta.write(delta.like_table(frame, table), table, mode, commit, only=only)
+        delta.write(delta.shaped(frame, table.columns), table.name, mode, commit, only=only)
         return
     if creates or overwrites:
-        comments = {} if creates else delta.comments_of(spark, table)
-        frame = delta.with_comments(frame, merge.comments(comments))
+        frame = delta.with_comments(frame, merge.comments({} if creates else table.comments))
     new = delta.NewTable(dict(merge.plan.layout.properties), merge.plan.comment) if creates else None
-    delta.write(frame, table, mode, commit, create=new, new_schema=overwrites)
+    delta.write(frame, table.name, mode, commit, create=new, new_schema=overwrites)
 
 
 def appended(mode: Mode, totals: Mapping[str, int]) -> RowCounts:
@@ -225,6 +227,21 @@ def kept_rows(spark: SparkSession, rows: DataFrame) -> Iterator[DataFrame]:
         yield kept
 
 
+# The columns of a MERGE's result, and the history's names for them.
+_MERGED: Final = {
+    "num_inserted_rows": "numTargetRowsInserted",
+    "num_updated_rows": "numTargetRowsUpdated",
+    "num_deleted_rows": "numTargetRowsDeleted",
+}
+
+
+def merged(spark: SparkSession, merge: Merge, counts: RowCounts, statement: Callable[[delta.Marking], str]) -> Written:
+    """Run a MERGE as an epoch's commit; one that is skipped as made already counts no rows."""
+    with delta.committing(spark, counts.counted(merge)) as marking:
+        rows = spark.sql(statement(marking)).collect()
+    return Written(counts, {name: str(row[column] or 0) for row in rows for column, name in _MERGED.items()})
+
+
 def merge_keyed(spark: SparkSession, rows: DataFrame, totals: Mapping[str, int], merge: Merge) -> Written:
     """MERGE rows on the key that each had before the run.
 
@@ -237,9 +254,7 @@ def merge_keyed(spark: SparkSession, rows: DataFrame, totals: Mapping[str, int],
     """
     counts = RowCounts(**{name: totals.get(name, 0) for name in ("live", "gone", "unknown")})
     rows.createOrReplaceTempView(_SOURCE)
-    with delta.committing(spark, counts.counted(merge)) as marking:
-        metrics = delta.merge(spark, _keyed_statement(merge, marking))
-    return Written(counts, metrics)
+    return merged(spark, merge, counts, partial(_keyed_statement, merge))
 
 
 def _keyed_statement(merge: Merge, marking: delta.Marking) -> str:

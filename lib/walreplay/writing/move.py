@@ -21,8 +21,8 @@ works on file systems that driver and system have mounted.  Others resolve ``..`
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Any, Final
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import needed_by
 from walreplay.delta.local import clear_leftovers
-from walreplay.delta.properties import change_layout, conflicts_told, ensure, say, shown, unset
-from walreplay.delta.target import TableName, Target, folder_at, quote
+from walreplay.delta.opened import FEW_COMMITS, OpenedTable
+from walreplay.delta.properties import TableProperties, conflicts_told
+from walreplay.delta.target import TableName, Target, folder_at
 from walreplay.errors import TargetError
 from walreplay.session import steps
 from walreplay.session.folders import forget_files
@@ -174,7 +175,6 @@ def move(
     """Move a table; a table that was moved before is left as it is.
 
     Args:
-        spark: a session that only the caller uses.
         commit: the id for the copy's commit, if rows are copied.
         fence: the run's (`fence_of`); None if folders are not mounted.
 
@@ -192,32 +192,32 @@ def move(
             return _moved(spark, step)
     note = None
     if delta.exists(spark, step.source):
-        exists = delta.exists(spark, step.destination)
-        comment = delta.comment_of(spark, step.source)
-        if not exists or delta.find_commit(spark, step.destination, commit) is None:
+        opened, comment = OpenedTable(spark, step.destination), OpenedTable(spark, step.source).comment
+        layout, exists = TableProperties(spark, step.destination, check_lock), opened.exists
+        if not exists or opened.find(commit, FEW_COMMITS) is None:
             # What a run before could not remove is without rows.
             if exists and not delta.read(spark, step.destination).isEmpty():
                 raise occupied(step.destination.text, step.name)
-            mode, rows = "overwrite" if exists else "append", delta.read(spark, step.source)
+            rows = delta.read(spark, step.source)
             if exists:
-                ensure(spark, step.destination, needed_by(rows.schema.jsonValue()["fields"]), check_lock)
-            new = None if exists else delta.NewTable(comment=comment)
+                layout.ensure(needed_by(rows.schema.jsonValue()["fields"]))
+            new, mode = None if exists else delta.NewTable(comment=comment), "overwrite" if exists else "append"
             delta.write(rows, step.destination, mode, commit, create=new, new_schema=exists)
-        say(spark, step.destination, "", comment, check_lock)
+        layout.say("", comment)
         note = remove(spark, step.source, check_lock)  # last: while the old table is there, a move is resumed
     return copied(spark, step, commit, note)
 
 
 def copied(
-    spark: SparkSession, step: Move, commit: delta.CommitId, note: str | None, depth: int = delta.FEW_COMMITS
+    spark: SparkSession, step: Move, commit: delta.CommitId, note: str | None, depth: int = FEW_COMMITS
 ) -> MovedTable:
     """Return the result of a move by a copy.
 
     Args:
         depth: how far back the copy's commit is looked for.
     """
-    exists = delta.exists(spark, step.destination)
-    copy = delta.find_commit(spark, step.destination, commit, depth=depth) if exists else None
+    destination = OpenedTable(spark, step.destination)
+    copy = destination.find(commit, depth) if destination.exists else None
     return MovedTable(note, is_copy=True, version=None if copy is None else copy.version)
 
 
@@ -324,12 +324,13 @@ class Replacing:
     resumed: bool
     check_lock: Callable[..., None]
 
+    def layout(self, spark: SparkSession) -> TableProperties:
+        """Return what the table is besides rows and columns."""
+        return TableProperties(spark, self.entry.table, self.check_lock)
+
 
 def replace_rows(spark: SparkSession, replacing: Replacing) -> int | None:
     """Put the rows in place, and return the version that the table has with them; None if they are gone.
-
-    Args:
-        spark: a session that only the caller uses.
 
     Raises:
         TargetError: somebody else writes to the table.
@@ -339,66 +340,64 @@ def replace_rows(spark: SparkSession, replacing: Replacing) -> int | None:
     if folder is not None:
         # What commits that are gone have left would damn those that come in their place.
         clear_leftovers(folder)
-    exists = delta.exists(spark, table)
-    commit = None
-    if replacing.resumed and exists:  # the commit may be in the log already
-        commit = delta.find_commit(spark, table, replacing.commit, depth=delta.WHOLE_HISTORY)
+    opened = OpenedTable(spark, table)
+    # The commit may be in the log already.
+    commit = opened.find(replacing.commit) if replacing.resumed and opened.exists else None
     if commit is None:
         if replacing.resumed and not delta.exists(spark, replacing.source):
             # Somebody has removed them: the table stays as it is.
             return None
-        _write(spark, replacing, exists=exists)
-        commit = delta.find_commit(spark, table, replacing.commit)
+        _replace(spark, replacing, exists=opened.exists)
+        commit = OpenedTable(spark, table).find(replacing.commit, FEW_COMMITS)
     if commit is None:
-        raise TargetError(
-            "the table's commit is not in its history: another one has its number, or something else writes to it",
-            table=entry.name,
-            path=table.text,
-            remedy="A table must have no other writer, and its ledger must not be set back while a run is at work; "
-            "remove the table and run walreplay rebuild again, which makes it anew",
-        )
+        raise not_in_history(entry.name, table, "remove the table and run walreplay rebuild again, which makes it anew")
     steps.reached(f"rows replaced: {entry.name}")
-    _lay_out(spark, replacing)
+    _lay_out(replacing.layout(spark), replacing)
     return commit.version
 
 
-def _write(spark: SparkSession, replacing: Replacing, *, exists: bool) -> None:
-    entry, table, before = replacing.entry, replacing.entry.table, replacing.before
+def not_in_history(name: str, table: TableName, then: str) -> TargetError:
+    """Return the error for a commit that was made, and is not there; ``then``: what to do."""
+    return TargetError(
+        "the table's commit is not in its history: another one has its number, or something else writes to the table",
+        table=name,
+        path=table.text,
+        remedy="A mirror must have no other writer, and its ledger must not be set back while a run is at work; "
+        f"{then}",
+    )
+
+
+def _replace(spark: SparkSession, replacing: Replacing, *, exists: bool) -> None:
+    entry, before, layout = replacing.entry, replacing.before, replacing.layout(spark)
     rows = delta.read(spark, replacing.source)
     if exists and before is not None and before.layout.cluster_by:
-        # Delta does not drop a column that clusters.
-        change_layout(spark, replacing.entry.table, "CLUSTER BY NONE", replacing.check_lock)
+        layout.cluster(())  # Delta does not drop a column that clusters
     if exists:
-        ensure(spark, table, needed_by(rows.schema.jsonValue()["fields"]), replacing.check_lock)
-    with _may_be_emptied(spark, replacing, exists=exists), conflicts_told(table, replacing.check_lock):
+        layout.ensure(needed_by(rows.schema.jsonValue()["fields"]))
+    # Let the rows of a table that is only appended to be replaced, this once.
+    is_append_only = exists and layout.current.get(_APPENDS_ONLY, "").lower() == "true"
+    if is_append_only:
+        layout.unset([_APPENDS_ONLY], ())
+    with conflicts_told(entry.table, replacing.check_lock):
         replacing.check_lock()
         steps.reached(f"rows are to be replaced: {entry.name}")
-        mode = "overwrite" if exists else "append"
         new = None if exists else delta.NewTable(dict(entry.layout.properties), entry.comment)
-        delta.write(rows, table, mode, replacing.commit, create=new, new_schema=exists)
+        mode = "overwrite" if exists else "append"
+        delta.write(rows, entry.table, mode, replacing.commit, create=new, new_schema=exists)
+    if is_append_only:
+        layout.ensure({_APPENDS_ONLY: "true"})
     if exists:
         # Columns of the same names may have had other types.
-        delta.checkpoint(spark, table)
+        OpenedTable(spark, entry.table).checkpoint()
 
 
-@contextmanager
-def _may_be_emptied(spark: SparkSession, replacing: Replacing, *, exists: bool) -> Iterator[None]:
-    """Let the rows of a table that is only appended to be replaced, this once."""
-    is_append_only = exists and shown(spark, replacing.entry.table).get(_APPENDS_ONLY, "").lower() == "true"
-    if is_append_only:
-        unset(spark, replacing.entry.table, [_APPENDS_ONLY], (), replacing.check_lock)
-    yield
-    if is_append_only:
-        ensure(spark, replacing.entry.table, {_APPENDS_ONLY: "true"}, replacing.check_lock)
-
-
-def _lay_out(spark: SparkSession, replacing: Replacing) -> None:
+def _lay_out(layout: TableProperties, replacing: Replacing) -> None:
     """Set the table's properties, its comment and its clustering; none of it changes rows or columns."""
-    table, before, check_lock = replacing.entry.table, replacing.before, replacing.check_lock
-    properties, columns = dict(replacing.entry.layout.properties), replacing.entry.layout.cluster_by
+    entry, before = replacing.entry, replacing.before
+    properties = dict(entry.layout.properties)
     if before is not None:
-        unset(spark, table, dict(before.layout.properties), properties, check_lock)
-    ensure(spark, table, properties, check_lock)
-    say(spark, table, "" if before is None else before.comment, replacing.entry.comment, check_lock)
-    if columns:
-        change_layout(spark, table, f"CLUSTER BY ({', '.join(map(quote, columns))})", check_lock)
+        layout.unset(dict(before.layout.properties), properties)
+    layout.ensure(properties)
+    layout.say("" if before is None else before.comment, entry.comment)
+    if entry.layout.cluster_by:
+        layout.cluster(entry.layout.cluster_by)

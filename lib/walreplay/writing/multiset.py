@@ -15,6 +15,7 @@ from walreplay.config.keys import HISTORY_COLUMNS
 from walreplay.delta import statements as delta
 from walreplay.delta.statements import sql_type
 from walreplay.delta.target import quote
+from walreplay.table.cases import CommitKind
 from walreplay.table.table_run import Merge
 from walreplay.writing.merge import (
     APPENDED,
@@ -22,6 +23,7 @@ from walreplay.writing.merge import (
     Written,
     image_of,
     kept_rows,
+    merged,
     rescued_json,
     same_image,
     write_rows,
@@ -61,7 +63,7 @@ def merge_multiset(spark: SparkSession, rows: DataFrame, totals: Mapping[str, in
     if not totals.get("missing"):
         # No copies are deleted, so the target need not be asked.
         copies = rows.where(f"{_COPIES} > 0").selectExpr("*", f"explode(sequence(1L, {_COPIES})) AS copy")
-        write_rows(spark, copies, merge, unknown)
+        write_rows(spark, copies, merge, unknown.counted(merge), CommitKind.APPEND)
         return Written(unknown, {APPENDED: str(totals.get("copies", 0))})
     images = ImageSql(spark, merge, image_of_rows(merge))
     return _apply(images, images.counted(rows), added_ids(merge), unknown)
@@ -88,9 +90,7 @@ def _apply(images: ImageSql, counted: DataFrame, added: list[int], unknown: RowC
             return _apply(images, older, [id_ for id_ in added if id_ < newest], unknown)
         counts = unknown + RowCounts(deletes_without_row=int(missing))
         kept.createOrReplaceTempView(_COUNTED)
-        with delta.committing(images.spark, counts.counted(images.merge)) as marking:
-            metrics = delta.merge(images.spark, images.statement(marking))
-    return Written(counts, metrics)
+        return merged(images.spark, images.merge, counts, images.statement)
 
 
 def image_of_rows(merge: Merge) -> list[tuple[str, str]]:

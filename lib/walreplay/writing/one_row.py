@@ -17,7 +17,9 @@ import pyspark
 from walreplay.delta import statements as delta
 from walreplay.delta.data_files import DataFileWriter
 from walreplay.delta.local import ConflictError, LocalTable, newest_version, sole_file
-from walreplay.delta.target import TableName, opened_in
+from walreplay.delta.opened import OpenedTable
+from walreplay.delta.statements import TableDefinition
+from walreplay.delta.target import opened_in
 from walreplay.session import steps
 from walreplay.session.folders import Folder
 from walreplay.writing.by_statements import OneRow
@@ -53,15 +55,9 @@ class FileRow(OneRow):
         locate: returns the table's folder, if the driver reaches it by itself.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        table: TableName,
-        schema: pa.Schema,
-        locate: Callable[[], Folder | None],
-        properties: Mapping[str, str] = delta.NO_PROPERTIES,
-    ) -> None:
-        super().__init__(spark, table, schema, properties)
+    def __init__(self, spark: SparkSession, definition: TableDefinition, locate: Callable[[], Folder | None]) -> None:
+        super().__init__(spark, definition)
+        self._schema = definition.schema
         self._locate = locate
         self._newest: tuple[Folder, int] | None = None
         self._row: _VersionRow | None = None
@@ -71,7 +67,7 @@ class FileRow(OneRow):
         # A catalog may have another table of the name since it was asked last.
         folder = self._locate()
         self._newest = None if folder is None else (folder, newest_version(folder))  # for `read`, which follows
-        return delta.is_known(self._spark, self._table) if self._newest is None else self._newest[1] >= 0
+        return OpenedTable(self._spark, self._table).is_known if self._newest is None else self._newest[1] >= 0
 
     def read(self) -> Mapping[str, Any] | None:
         """Return the row of an existing table, by its columns' names; None if the table is empty."""
@@ -155,9 +151,9 @@ class FileRow(OneRow):
         """Begin the table that is created with its row; None if statements have to do it."""
         if self._table.path is not None:
             folder = self._locate()
-            begun = None if folder is None else LocalTable.new(folder, self._schema, self._properties)
+            begun = None if folder is None else LocalTable.new(folder, self._schema, self._definition.properties)
             return begun if isinstance(begun, LocalTable) else None
-        delta.create_table(self._spark, self._table, self._schema, self._properties)
+        delta.create_table(self._spark, self._definition)
         steps.reached(f"table made: {self._table.text}")
         folder = self._locate()
         table = None if folder is None else opened_in(folder, use_cache=False)

@@ -17,25 +17,26 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import TIMESTAMP_NTZ, TYPE_WIDENING
 from walreplay.delta.local import ConflictError
-from walreplay.delta.properties import ensure
+from walreplay.delta.opened import WHOLE_HISTORY, OpenedTable
+from walreplay.delta.properties import TableProperties
 from walreplay.delta.statements import sql_schema
-from walreplay.delta.target import TableName, quote
+from walreplay.delta.target import quote
 from walreplay.errors import TargetError
 from walreplay.evolution.convert import is_widening
 from walreplay.evolution.shapes import Evolution, TableShape, conversions
 from walreplay.session import steps
+from walreplay.table.cases import CommitKind
 from walreplay.table.placement import Move
 from walreplay.table.plan import TablePlan
-from walreplay.table.registry import made_again
 from walreplay.table.sharing import Needed, check_output, column_conflict, columns_in, columns_there, needed
 from walreplay.table.table_run import ALTER, Merge, TableRun, is_own, table_schema
 from walreplay.writing.alter import has_rescued, rewritten, touches_rescued, write_rewritten
+from walreplay.writing.merge import write_rows
 from walreplay.writing.move import MovedTable, copied, occupied, remove
 
 if TYPE_CHECKING:
@@ -98,7 +99,6 @@ def move_rows(spark: SparkSession, step: Move, commit: delta.CommitId, check_loc
     They are copied in one commit, and removed in another.  If the run is killed in between, the copy's commit shows it.
 
     Args:
-        spark: a session that only the caller uses.
         commit: the id of both.
 
     Raises:
@@ -108,14 +108,14 @@ def move_rows(spark: SparkSession, step: Move, commit: delta.CommitId, check_loc
 
 
 def _move_rows(spark: SparkSession, step: Move, commit: delta.CommitId, check_lock: Callable[..., None]) -> MovedTable:
-    note = None
-    if delta.exists(spark, step.source) and (step.leaves is None or not delta.has_commit(spark, step.source, commit)):
+    note, source, destination = None, OpenedTable(spark, step.source), OpenedTable(spark, step.destination)
+    if source.exists and (step.leaves is None or commit not in source.made):
         rows = delta.read(spark, step.source)
         if step.leaves is not None:
             rows = rows.where(is_own(step.leaves))
-        if not delta.exists(spark, step.destination) or not delta.has_commit(spark, step.destination, commit):
+        if not destination.exists or commit not in destination.made:
             check_lock()
-            _copy(spark, step, rows, commit, check_lock)
+            _copy(destination, step, rows, commit, check_lock)
         steps.reached(f"rows copied: {step.name}")
         check_lock()
         if step.leaves is None:  # the whole table was the source's
@@ -124,45 +124,35 @@ def _move_rows(spark: SparkSession, step: Move, commit: delta.CommitId, check_lo
             with delta.committing(spark, commit) as marking:
                 condition = f"{is_own(step.leaves)}{marking(quote(step.leaves.column))}"
                 spark.sql(f"DELETE FROM {step.source.sql} WHERE {condition}")
-    return copied(spark, step, commit, note, depth=delta.WHOLE_HISTORY)
+    return copied(spark, step, commit, note, depth=WHOLE_HISTORY)
 
 
 def _copy(
-    spark: SparkSession, step: Move, rows: DataFrame, commit: delta.CommitId, check_lock: Callable[..., None]
+    destination: OpenedTable, step: Move, rows: DataFrame, commit: delta.CommitId, check_lock: Callable[..., None]
 ) -> None:
-    schema = delta.schema_of(spark, step.destination)
+    spark, table, schema = destination.spark, destination.name, destination.schema
     if schema is None:
-        delta.write(rows, step.destination, "append", commit, create=delta.NewTable())
+        delta.write(rows, table, "append", commit, create=delta.NewTable())
         return
-    if step.joins is None and not delta.read(spark, step.destination).isEmpty():
-        raise occupied(step.destination.text, step.name)
+    if step.joins is None and not delta.read(spark, table).isEmpty():
+        raise occupied(table.text, step.name)
     if step.joins is not None:
-        made = delta.made_by(spark, step.destination)
-        check_output(step.name, step.destination.text, step.oid, step.joins.source, made)
+        check_output(step.name, table.text, step.oid, step.joins.source, destination.made)
     changes = needed(columns_there(schema), columns_there(rows.schema))
     if changes.conflicts:
         raise TargetError(
             f"its rows cannot go there: the column {changes.conflicts[0][0].text!r} is of another type",
             table=step.name,
-            path=step.destination.text,
+            path=table.text,
             remedy="Keep its place by a destination_table under objects",
         )
-    change_columns(spark, step.destination, changes, check_lock)
+    _change_columns(TableProperties(spark, table, check_lock), changes, {})
     only = "" if step.joins is None else is_own(step.joins)
-    delta.write(delta.like_table(rows, step.destination), step.destination, "overwrite", commit, only=only)
-
-
-def table_gone(plan: TablePlan) -> TargetError:
-    """Make the error for a table that the ledger knows."""
-    remedy = f"Bring it back as it was; or {made_again(plan.before)}"
-    return TargetError("the table is gone", table=plan.name, path=plan.table.text, remedy=remedy)
+    delta.write(delta.shaped(rows, OpenedTable(spark, table).columns), table, "overwrite", commit, only=only)
 
 
 def make_ready(spark: SparkSession, merge: Merge) -> TableRun:
     """Have the table there, with a column for all that an epoch's rows have; this changes no rows.
-
-    Args:
-        spark: a session that only the caller uses.
 
     Returns:
         the run, which knows now what is there.
@@ -170,24 +160,21 @@ def make_ready(spark: SparkSession, merge: Merge) -> TableRun:
     Raises:
         ConfigError: another source has a column of the same name that cannot be the same, or another output there.
     """
-    run, plan = merge.run, merge.plan
+    run, plan, opened = merge.run, merge.plan, OpenedTable(spark, merge.plan.table)
     is_new = plan.before is None and merge.number == 0
     assert plan.metadata.share is not None
-    schema = delta.schema_of(spark, plan.table)
-    if schema is None:
+    if opened.schema is None:
         if plan.before is not None:
-            raise table_gone(plan)
+            raise run.gone
         _make(spark, merge)
-        schema = delta.schema_of(spark, plan.table)
-        assert schema is not None
+        opened = OpenedTable(spark, plan.table)
     if is_new:
         # Another source may have made it since the tables were checked.
-        made = delta.made_by(spark, plan.table)
-        check_output(plan.name, plan.table.text, plan.oid, plan.metadata.share.source, made)
-    changes = needed(columns_there(schema), columns_in(merge.schema))
+        check_output(plan.name, plan.table.text, plan.oid, plan.metadata.share.source, opened.made)
+    changes = needed(columns_there(opened.columns), columns_in(merge.schema))
     for new_column, column in changes.conflicts:
         raise column_conflict(plan, new_column, column)
-    change_columns(spark, plan.table, changes, run.check_lock, merge.comments({}))
+    _change_columns(run.layout(spark), changes, merge.comments({}))
     # Of its rows, the source alone writes any, under its own lock.
     own_rows = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
     return replace(run, exists=True, has_own_rows=not is_new or not own_rows.limit(1).isEmpty())
@@ -195,27 +182,18 @@ def make_ready(spark: SparkSession, merge: Merge) -> TableRun:
 
 def _make(spark: SparkSession, merge: Merge) -> None:
     """Make the table without rows; another source may do so at the same time."""
-    rows = spark.createDataFrame([], sql_schema(merge.schema))
-    # This is the run's, but none of its steps.
-    commit = replace(merge.commit, number=0, form=None)
     merge.run.check_lock()
     steps.reached(f"table is to be made: {merge.plan.name}")
     try:
-        new = delta.NewTable(dict(merge.plan.layout.properties), merge.plan.comment)
-        delta.write(delta.with_comments(rows, merge.comments({})), merge.plan.table, "append", commit, create=new)
+        # This is the run's, but none of its steps.
+        write_rows(spark, None, merge, replace(merge.commit, number=0, form=None), CommitKind.CREATE)
     except Exception:
         if not delta.exists(spark, merge.plan.table):
             raise
     delta.forget_version(spark)
 
 
-def change_columns(
-    spark: SparkSession,
-    table: TableName,
-    changes: Needed,
-    check_lock: Callable[..., None],
-    comments: Mapping[str, str] = MappingProxyType({}),
-) -> None:
+def _change_columns(layout: TableProperties, changes: Needed, comments: Mapping[str, str]) -> None:
     """Add and widen a shared table's columns; another source may do the same at the same time.
 
     Args:
@@ -223,9 +201,10 @@ def change_columns(
     """
     if not changes.any:
         return
+    spark, table = layout.spark, layout.table
     types = dict.fromkeys(column.kind for column in (*changes.added, *changes.widened))
     features: dict[str, str] = TIMESTAMP_NTZ if any("timestamp_ntz" in kind.lower() for kind in types) else {}
-    ensure(spark, table, features | (TYPE_WIDENING if changes.widened else {}), check_lock)
+    layout.ensure(features | (TYPE_WIDENING if changes.widened else {}))
     statements = []
     if changes.added:
         # What is said of columns is said once.
@@ -234,13 +213,13 @@ def change_columns(
         statements.append(f"ADD COLUMNS ({', '.join(listed)})")
     statements += [f"ALTER COLUMN {column.sql} TYPE {column.kind}" for column in changes.widened]
     for statement in statements:
-        check_lock()
+        layout.check_lock()
         steps.reached(f"columns are to change: {table.text}")
         try:
             spark.sql(f"ALTER TABLE {table.sql} {statement}")
         except Exception:
             # Another source may have had the same change.
-            schema = delta.schema_of(spark, table)
+            schema = OpenedTable(spark, table).schema
             if schema is None or needed(columns_there(schema), [*changes.added, *changes.widened]).any:
                 raise
     delta.forget_version(spark)
@@ -260,9 +239,9 @@ def alter_own(spark: SparkSession, merge: Merge) -> bool:
     ):
         return False
     # An interrupted run has rewritten the rows; to do it again would convert them twice.
-    if run.may_have(commit) and delta.has_commit(spark, plan.table, commit):
+    if commit in run.steps:
         return False
-    frame = delta.like_table(rewritten(rows, evolution, plan.metadata), plan.table)
+    frame = delta.shaped(rewritten(rows, merge), OpenedTable(spark, plan.table).columns)
     run.check_lock()
     write_rewritten(frame, plan.table, commit, only=is_own(share))
     delta.forget_version(spark)

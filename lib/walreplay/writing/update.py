@@ -25,7 +25,8 @@ from pyspark.sql import functions as f
 
 from walreplay.config.keys import HISTORY_COLUMNS
 from walreplay.delta import statements as delta
-from walreplay.delta.properties import change_layout, ensure, say, unset
+from walreplay.delta.commits import LoggedCommit
+from walreplay.delta.opened import FEW_COMMITS, WHOLE_HISTORY, OpenedTable
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import quote
 from walreplay.errors import TargetError
@@ -39,11 +40,12 @@ from walreplay.spark.workers.rows import Work, refusals_told
 from walreplay.spark.workers.write import FILES, FilesWritten, TableShare, work_together
 from walreplay.table.cases import ACTIONS, CommitKind
 from walreplay.table.plan import TablePlan
-from walreplay.table.table_run import ALTER, SLOTS, TRUNCATE, Merge, TableRun, is_own, own_rows
+from walreplay.table.table_run import TRUNCATE, Merge, TableRun, is_own, own_rows
 from walreplay.writing.alter import alter, alters, alters_columns
 from walreplay.writing.by_statements import TableWriter, merge_fold
 from walreplay.writing.merge import APPENDED, RowCounts, Written, claim_refuted, write_rows
-from walreplay.writing.shared_table import alter_own, make_ready, table_gone
+from walreplay.writing.move import not_in_history
+from walreplay.writing.shared_table import alter_own, make_ready
 from walreplay.writing.writer import Fold
 
 if TYPE_CHECKING:
@@ -185,19 +187,19 @@ def fold_together(
 
 def _set_properties(spark: SparkSession, merge: Merge) -> None:
     """Set an existing table's properties and comment, and unset properties that are no longer configured."""
-    plan, before, check_lock = merge.plan, merge.plan.before, merge.run.check_lock
+    plan, before = merge.plan, merge.plan.before
     if merge.number > 0:  # later epochs find them set
         return
-    properties = dict(plan.layout.properties)
+    layout, properties = merge.run.layout(spark), dict(plan.layout.properties)
     old_properties = {} if before is None else dict(before.layout.properties)
-    unset(spark, plan.table, old_properties, properties, check_lock)
+    layout.unset(old_properties, properties)
     if properties != old_properties:
-        ensure(spark, plan.table, properties, check_lock)
+        layout.ensure(properties)
     if before is not None and plan.changes_comment:
-        say(spark, plan.table, before.comment, plan.comment, check_lock)
-    # Delta does not drop a column that clusters; set_layout puts the clustering back.
+        layout.say(before.comment, plan.comment)
+    # Delta does not drop a column that clusters; `set_layout` puts the clustering back.
     if before is not None and before.layout.cluster_by and _changes(plan):
-        change_layout(spark, plan.table, "CLUSTER BY NONE", check_lock)
+        layout.cluster(())
 
 
 def set_layout(spark: SparkSession, run: TableRun, writer_kind: WriterKind | None) -> None:
@@ -209,19 +211,17 @@ def set_layout(spark: SparkSession, run: TableRun, writer_kind: WriterKind | Non
     Args:
         writer_kind: how this run has made the table's commits; None if it has made none itself.
     """
-    plan = run.plan
+    plan, layout = run.plan, run.layout(spark)
     if plan.before is None and plan.table.path is not None and writer_kind != "files":
         is_new = writer_kind is not None and not run.resumed and plan.metadata.share is None
-        say(spark, plan.table, "", plan.comment, run.check_lock, is_new=is_new)
+        layout.say("", plan.comment, is_new=is_new)
     if plan.before is None and any(not name.startswith("delta.") for name, _ in plan.layout.properties):
-        ensure(spark, plan.table, dict(plan.layout.properties), run.check_lock)
+        layout.ensure(dict(plan.layout.properties))
     old_columns = () if plan.before is None else plan.before.layout.cluster_by
     columns = plan.layout.cluster_by
     # A change of columns, a truncate or an interrupted run may have removed the clustering.
-    if columns == old_columns and not (columns and (_changes(plan) or plan.truncated or run.resumed)):
-        return
-    listed = f"({', '.join(map(quote, columns))})" if columns else "NONE"
-    change_layout(spark, plan.table, f"CLUSTER BY {listed}", run.check_lock)
+    if columns != old_columns or (columns and (_changes(plan) or plan.truncated or run.resumed)):
+        layout.cluster(columns)
 
 
 def _changes(plan: TablePlan) -> bool:
@@ -246,16 +246,14 @@ def apply_table(
     plan = run.plan
     action: Action = "unchanged"
     counts = RowCounts()
-    commits: list[delta.TableCommit] = []
+    commits: list[LoggedCommit] = []
     writes: list[Written] = []
-    depth = delta.WHOLE_HISTORY if run.resumed or plan.metadata.share is not None else len(plan.epochs) * SLOTS + 20
     context = session_with(spark, delta.SMALL_STATE) if folded is None else nullcontext(folded.spark)
     with context as session, settings(session, _shuffle_settings(session, run)):
-        if run.resumed and not run.exists:  # an epoch before the kill may have created it
-            run = replace(run, exists=delta.exists(session, plan.table))
+        if run.resumed:
+            run = _with_steps(session, run)
         for merge in run.merges:
-            may_be_applied = run.may_have(merge.commit) and (run.exists or merge.number > 0)
-            applied = delta.find_commit(session, plan.table, merge.commit, depth=depth) if may_be_applied else None
+            applied = run.steps.get(merge.commit)
             if applied is None:
                 if plan.metadata.share is not None:
                     run = make_ready(session, merge)
@@ -265,23 +263,36 @@ def apply_table(
                 written = _apply_epoch(session, writer, staging, merge, folded)
                 epoch_counts = written.counts
                 writes += [written] if written.writer_kind is not None else []  # an empty commit has no writer
-                applied = _committed(session, merge, written, depth)
+                applied = _committed(session, merge, written)
             else:
                 _check_form(merge, applied)  # it must be what this plan would write
-                epoch_counts = RowCounts(**(applied.counts or {}))
+                epoch_counts = RowCounts(**(applied.id.counts or {})) if applied.id is not None else RowCounts()
             # A MERGE's metrics show how many of the rows that it should have updated or deleted were there.
             counts = (counts + epoch_counts).against(applied, epoch_counts)
             commits.append(applied)
         set_layout(session, run, writes[0].writer_kind if writes else None)
-    return replace(_reported(plan, action, commits, writes, counts), seconds=time.monotonic() - began)
+    return replace(_reported(run, action, commits, writes, counts), seconds=time.monotonic() - began)
+
+
+def _with_steps(spark: SparkSession, run: TableRun) -> TableRun:
+    """Return a run that was begun before, with what it has done to its table already."""
+    opened, standing = OpenedTable(spark, run.plan.table), run.standing
+    if not opened.exists or (standing is not None and not standing.steps):
+        return replace(run, exists=opened.exists)
+    # The history also has what a RESTORE has undone; the comparison with the ledger has not.
+    made = {id_: commit for id_, commit in opened.made.items() if standing is None or id_.number in standing.steps}
+    return replace(run, exists=True, steps=made)
+
+
+def planned_report(run: TableRun) -> TableReport:
+    """Report what is known of a table before it is written to."""
+    plan = run.plan
+    report = TableReport(plan.name, plan.table.text, action_of(run), plan.rows, truncated=plan.truncated)
+    return replace(report, oid=plan.oid, set_aside=plan.set_aside, notes=plan.notes)
 
 
 def _reported(
-    plan: TablePlan,
-    action: Action,
-    commits: Sequence[delta.TableCommit],
-    writes: Sequence[Written],
-    counts: RowCounts,
+    run: TableRun, action: Action, commits: Sequence[LoggedCommit], writes: Sequence[Written], counts: RowCounts
 ) -> TableReport:
     """Report what the commits of a table's epochs have done to it.
 
@@ -289,23 +300,18 @@ def _reported(
         writes: those of them that this run has written itself; an interrupted one may have made the others.
     """
     kinds = {write.writer_kind for write in writes}
-    return TableReport(
-        name=plan.name,
-        location=plan.table.text,
+    return replace(
+        planned_report(run),
         action=action,
-        changes=plan.rows,
         # A MERGE's metrics have both, and its output holds rows that it has only copied.
         inserted=sum(commit.rows("numTargetRowsInserted", "numOutputRows") for commit in commits),
         updated=sum(commit.rows("numTargetRowsUpdated") for commit in commits),
         deleted=sum(commit.rows("numTargetRowsDeleted") for commit in commits),
-        truncated=plan.truncated,
         version=commits[-1].version,
         without_base=counts.without_base,
         deletes_without_row=counts.deletes_without_row,
         unknown=counts.unknown,
-        oid=plan.oid,
-        set_aside=plan.set_aside,
-        notes=(*plan.notes, *counts.notes),
+        notes=(*run.plan.notes, *counts.notes),
         writer=None if not kinds else "files" if kinds == {"files"} else "statements",
         writer_reason=next((write.reason for write in writes if write.reason), None),
     )
@@ -363,12 +369,12 @@ def _apply_epoch(
     """Do what an epoch's case needs first; fold its rows, unless that was done before; and make the commit."""
     kind = merge.case.commit
     if kind is CommitKind.REFUSED:
-        raise table_gone(merge.plan)
+        raise merge.run.gone
     for prepare in _PREPARATIONS[kind]:
         prepare(spark, merge)
     delta.forget_version(spark)  # Delta does not set it for a commit that it skips as made before
     if kind is CommitKind.EMPTY:
-        write_rows(spark, None, merge, RowCounts())
+        write_rows(spark, None, merge, merge.commit, CommitKind.APPEND)
         return Written(RowCounts(), {APPENDED: "0"}, writer_kind=None)
     with refusals_told():
         if folded is not None:
@@ -379,17 +385,17 @@ def _apply_epoch(
         merge.run.check_lock()
         written = fold.commit(spark, files)
     if kind is CommitKind.OVERWRITE and _changes_types(merge):  # else readers fail on statistics of the old types
-        delta.checkpoint(spark, merge.plan.table)
+        OpenedTable(spark, merge.plan.table).checkpoint()
     return written if written.reason else replace(written, reason=fold.reason)
 
 
-def _check_form(merge: Merge, commit: delta.TableCommit) -> None:
+def _check_form(merge: Merge, commit: LoggedCommit) -> None:
     """Refuse to take a commit of an interrupted run for an epoch that has become another one.
 
     Raises:
         TargetError: the configuration has changed in between.
     """
-    if commit.form is None or commit.form == merge.form:
+    if commit.id is None or commit.id.form in (None, merge.form):
         return
     raise TargetError(
         "the run was interrupted behind its commit of the table, and the configuration has changed since: the table's "
@@ -400,27 +406,24 @@ def _check_form(merge: Merge, commit: delta.TableCommit) -> None:
     )
 
 
-def _committed(spark: SparkSession, merge: Merge, written: Written, depth: int) -> delta.TableCommit:
-    """Return the commit that was just made, as the table's history has it.
+def _committed(spark: SparkSession, merge: Merge, written: Written) -> LoggedCommit:
+    """Return the commit that was just made.
 
     Raises:
-        TargetError: it is not in the history.
+        TargetError: it is not in the table's history.
     """
-    plan, standing = merge.plan, merge.run.standing
+    plan, run = merge.plan, merge.run
     version = written.version if written.version is not None else delta.last_version(spark)
     if version is not None:
-        return delta.TableCommit(version, written.metrics)  # its counts are known: no look into the history
+        return LoggedCommit(version, "", metrics=written.metrics)  # its counts are known: no look into the history
     # Delta skipped it because it was made before, or the platform does not report versions.
-    table_commit = delta.find_commit(spark, plan.table, merge.commit, depth=depth)
-    if table_commit is not None and (standing is None or table_commit.version > standing.latest):
-        return table_commit  # and not one from before, which would mean that the ledger was set back
-    raise TargetError(
-        "the table's commit is not in its history: another one has its number, or something else writes to the table",
-        table=plan.name,
-        path=plan.table.text,
-        remedy="A mirror must have no other writer, and its ledger must not be set back while a run is at work; run "
-        "again, which looks at both",
-    )
+    is_near = not run.resumed and plan.metadata.share is None
+    commit = OpenedTable(spark, plan.table).find(merge.commit, FEW_COMMITS if is_near else WHOLE_HISTORY)
+    # One from before a resumed run would mean that the ledger was set back; of others a moved copy has new versions.
+    latest = run.standing.latest if run.resumed and run.standing is not None else -1
+    if commit is None or commit.version <= latest:
+        raise not_in_history(plan.name, plan.table, "run again, which looks at both")
+    return commit
 
 
 def _shuffle_settings(spark: SparkSession, run: TableRun) -> dict[str, str]:
@@ -435,27 +438,20 @@ def _shuffle_settings(spark: SparkSession, run: TableRun) -> dict[str, str]:
 
 def _alter(spark: SparkSession, merge: Merge) -> None:
     """Change the table's columns to the epoch's."""
-    plan, run, commit = merge.plan, merge.run, merge.step(ALTER)
-    if plan.metadata.share is not None:
-        changed = alter_own(spark, merge)
-    else:
-        evolution, resumed = merge.epoch.evolution, run.may_have(commit)
-        changed = alter(spark, plan.table, evolution, plan.metadata, commit, run.check_lock, resumed=resumed)
-    if changed:
-        steps.reached(f"columns changed: {plan.name}")
+    if (alter if merge.plan.metadata.share is None else alter_own)(spark, merge):
+        steps.reached(f"columns changed: {merge.plan.name}")
 
 
 def _mark_deleted(spark: SparkSession, merge: Merge) -> None:
     """Mark all rows as deleted, where a truncate deletes softly."""
-    if merge.number > 0 or not merge.plan.truncated or merge.marks_deleted is None:
+    share, commit, table = merge.plan.metadata.share, merge.step(TRUNCATE), merge.plan.table
+    is_truncated = merge.number == 0 and merge.plan.truncated
+    if not is_truncated or merge.marks_deleted is None or commit in merge.run.steps:
         return
-    name, table = quote(merge.shape.columns[merge.marks_deleted].name), merge.plan.table
-    share, commit = merge.plan.metadata.share, merge.step(TRUNCATE)
-    is_ours = "" if share is None else f"{is_own(share)} AND "
-    if merge.run.may_have(commit) and delta.has_commit(spark, table, commit):
-        return
+    name = quote(merge.shape.columns[merge.marks_deleted].name)
+    source = "" if share is None else f"{is_own(share)} AND "
     with delta.committing(spark, commit) as marking:
-        spark.sql(f"UPDATE {table.sql} SET {name} = true WHERE {is_ours}NOT {name}{marking(name)}")
+        spark.sql(f"UPDATE {table.sql} SET {name} = true WHERE {source}NOT {name}{marking(name)}")
 
 
 _BEFORE_ROWS: Final = (_set_properties, _alter, _mark_deleted)

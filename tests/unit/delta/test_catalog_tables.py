@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from walreplay.delta import statements as creation
@@ -17,7 +18,7 @@ def test_a_schema_is_created_only_if_it_is_not_there(schemas: list[str]) -> None
     spark: Any = SimpleNamespace(sql=said.append, catalog=SimpleNamespace(databaseExists=schemas.__contains__))
     table = Target.parse("main").table("shop", "orders")
 
-    creation.create_by_sql(spark, table, "`id` BIGINT", {}, "", None)
+    creation.create_table(spark, creation.TableDefinition(table, pa.schema([("id", pa.int64())])))
 
     expected = ["CREATE TABLE IF NOT EXISTS `main`.`shop`.`orders` (`id` BIGINT) USING delta"]
     assert said == ([] if schemas else ["CREATE SCHEMA IF NOT EXISTS `main`.`shop`"]) + expected
