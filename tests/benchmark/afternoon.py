@@ -159,10 +159,10 @@ def _merged(spark: SparkSession, captures: Path, folder: Path, runs: int) -> lis
     bases = {name: folder / f"base-{name}" for name in ("script", "files", "spark")}
     _overwrite(spark, grown, bases["script"])
     _apply(spark, grown, bases["files"], commits="")()
+    _apply(spark, grown, bases["spark"], commits="spark")()  # a table that Spark has written has Spark's checksums
     for place in (grown, rest):
         _link(files[_FILES // 2 :], place)
     paths = {name: folder / name for name in bases}
-    shutil.copytree(bases["files"], bases["spark"])
     sides: dict[str, Work] = {
         "script": lambda: _merge(spark, rest, paths["script"]),
         "files": _apply(spark, grown, paths["files"], commits=""),

@@ -29,7 +29,6 @@ from walreplay.config import Settings
 from walreplay.decode.scan import Until
 from walreplay.delta import statements as delta
 from walreplay.delta.local import newest_version
-from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import TableName, Target
 from walreplay.errors import CaptureError, ConfigError, TargetError, WalReplayError
 from walreplay.ledger.state import from_json
@@ -414,8 +413,7 @@ class ArchiveIndex:
         for tries_left in reversed(range(_TRIES)):
             try:
                 with session_with(self._spark, delta.FEW_ROWS_REWRITTEN) as spark:
-                    frame = spark.createDataFrame(list(rows), sql_schema(SCHEMA)).coalesce(1)  # one file for a few rows
-                    frame.createOrReplaceTempView(view)
+                    delta.local_rows(spark, rows, SCHEMA).createOrReplaceTempView(view)
                     try:
                         spark.sql(
                             f"MERGE INTO {self._table.sql} AS t USING {view} AS s ON {_SAME} "

@@ -270,6 +270,13 @@ def forget_version(spark: SparkSession) -> None:
         spark.conf.unset(_LAST_VERSION)
 
 
+def local_rows(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: pa.Schema) -> DataFrame:
+    """Return a few rows that the driver has; to write them makes one file."""
+    # Rows of Arrow come to Spark as they are, rows of Python's values through a Python worker.
+    table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+    return spark.createDataFrame(table).coalesce(1)
+
+
 @dataclass(frozen=True, slots=True)
 class NewTable:
     """What a table is created with, besides the properties that its columns need.

@@ -117,7 +117,7 @@ class OneRow:
 
     def _frame(self, values: Mapping[str, Any]) -> DataFrame:
         schema = pa.schema([self._definition.schema.field(name) for name in values])
-        return self._spark.createDataFrame([tuple(values.values())], sql_schema(schema)).coalesce(1)
+        return delta.local_rows(self._spark, [tuple(values.values())], schema)
 
 
 def _literal(value: str | bool | int | datetime | list[str] | None) -> str:
@@ -200,7 +200,7 @@ class StatementAppend(Append):
 
     def write_rows(self, rows: Sequence[Sequence[Any]]) -> None:
         """Write a few rows that the driver has."""
-        self.write_frame(self.spark.createDataFrame(list(rows), sql_schema(self.definition.schema)).coalesce(1))
+        self.write_frame(delta.local_rows(self.spark, rows, self.definition.schema))
 
     def write_staged(self, staged: Rows, schema: pa.Schema, constants: Mapping[str, pa.Array]) -> None:
         """Have executors write staged records."""
@@ -214,7 +214,7 @@ class StatementAppend(Append):
     def commit(self, commit: delta.CommitId, *, follows: bool = True) -> int | None:
         """Commit what was written; to Delta two commits of one application at a time are in conflict anyway."""
         # Without rows, too, there is a commit: its number shows that it was made.
-        frames = self._frames or [self.spark.createDataFrame([], sql_schema(self.definition.schema))]
+        frames = self._frames or [delta.local_rows(self.spark, (), self.definition.schema)]
         frame = reduce(lambda left, right: left.unionByName(right), frames)
         delta.forget_version(self.spark)  # Delta leaves the last version there if it skips the commit
         new = delta.NewTable(self.definition.properties) if self.create else None
