@@ -317,7 +317,8 @@ def write_metrics(place: str | None, target: str, rows: Rows) -> str | None:
 
 HISTORY: Final = ("runs", "files", "transactions", "messages")  # The tables to which runs append
 
-OF_HISTORY: Final = {"delta.logRetentionDuration": "interval 7 days"}
+# Statistics of every column take as long as to write the rows.
+OF_HISTORY: Final = {"delta.logRetentionDuration": "interval 7 days", "delta.dataSkippingStatsColumns": "run"}
 """Their properties.  No run looks back into the versions of these tables but the one that finishes another."""
 
 OF_STATE: Final = {**OF_HISTORY, "delta.deletedFileRetentionDuration": "interval 1 day"}

@@ -39,11 +39,7 @@ _LEDGER_SESSION: Final = -1  # lower than the run's sessions, so that its transa
 
 _MAX_LOSSES: Final = 5
 
-_OF_TRANSACTIONS: Final = {
-    **OF_HISTORY,
-    # Nothing else is looked for, and statistics of every column take as long as to write the rows.
-    "delta.dataSkippingStatsColumns": "commit_lsn",
-}
+_OF_TRANSACTIONS: Final = {**OF_HISTORY, "delta.dataSkippingStatsColumns": "commit_lsn"}
 
 _TRANSACTIONS: Final = pa.schema(
     [
