@@ -279,11 +279,9 @@ def _recorded(transactions: DataFrame, state: State) -> DataFrame:
 
 def refuse_gone(paths: Sequence[str], present: Sequence[str]) -> None:
     """Refuse to decode when files are gone that hold the beginning of transactions."""
-    present_paths = set(present)
-    for path in paths:
-        if path not in present_paths:
-            raise OrderError(
-                "the file is gone, and it holds the beginning of a transaction that ends now",
-                path=path,
-                remedy="Bring it back to where it was; status lists which files are still needed",
-            )
+    for path in sorted(set(paths).difference(present)):
+        raise OrderError(
+            "the file is gone, and it holds the beginning of a transaction that ends now",
+            path=path,
+            remedy="Bring it back to where it was; status lists which files are still needed",
+        )
