@@ -46,7 +46,7 @@ class _Course:
 
     def begin(self) -> None:
         for name in "ab":
-            self.source.commit(*self.source.created(name))
+            self.source.commit(self.source.created(name))
         self.finish(["apply"])
 
     def command(self) -> tuple[list[str], Path]:
@@ -68,9 +68,9 @@ class _Course:
 
     def _load(self) -> list[str]:
         oid = self.chance.choice(list(self.source.names))
-        named = self.source.columns[oid]
+        named = self.source.columns(oid)
         kinds = ", ".join(f"{name} {'int' if name == 'id' else 'string'}" for name in named)
-        rows = ", ".join(str(values).replace("None", "NULL") for values in self.source.rows[oid].values())
+        rows = ", ".join(str(values).replace("None", "NULL") for values in self.source.rows(oid))
         query = f"SELECT * FROM VALUES {rows} AS t({', '.join(named)})" if rows else f"SELECT {kinds} WHERE false"
         described = self.folder / f"tables{self.mirror.files}.jsonl"
         known = [self.source.relation(one) for one in self.source.names]

@@ -56,8 +56,8 @@ class Past:
         self.is_over = False
 
     def make(self, steps: int) -> None:
-        self.source.commit(*self.source.created("a"))
-        self.source.commit(*self.source.created("b"))
+        self.source.commit(self.source.created("a"))
+        self.source.commit(self.source.created("b"))
         self.apply()
         ways: list[Callable[[], None]] = [self.spoil, self.remove, self.restore, self.load, self.small, self.switch]
         for _ in range(steps):
@@ -123,8 +123,8 @@ class Past:
     def load(self) -> None:
         """A table's rows are loaded, as of a later LSN than what is applied."""
         oid = self.chance.choice(list(self.source.names))
-        columns = ", ".join(f"{one} {'int' if one == 'id' else 'string'}" for one in self.source.columns[oid])
-        rows = self.spark.createDataFrame(list(self.source.rows[oid].values()), columns)
+        columns = ", ".join(f"{one} {'int' if one == 'id' else 'string'}" for one in self.source.columns(oid))
+        rows = self.spark.createDataFrame(self.source.rows(oid), columns)
         where = self.mirror.target, self.source.lsn
         walreplay.load(
             self.spark, rows, *where, table=f"s.{self.source.names[oid]}", replace=True, config=self.config,

@@ -107,7 +107,7 @@ def test_every_row_names_the_commit_that_wrote_it_last(mirror: Mirror) -> None:
         table = replayed[source.qualified_name]
         actual = mirror.tables[source.qualified_name].rows
         written = images(actual, [COMMIT_LSN, COMMIT_TS])
-        commits = [(row.commit_lsn, POSTGRES_EPOCH_UNIX_MICROS + row.commit_time) for row in table.rows]
+        commits = [(row.lsn, POSTGRES_EPOCH_UNIX_MICROS + row.time) for row in table.rows]
         if table.relation.replica_identity == "f":
             # Which of several equal rows was deleted is nobody's knowledge.
             assert max(written, default=None) == max(commits, default=None)

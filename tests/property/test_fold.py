@@ -152,7 +152,7 @@ def check(table: Table, operations: list[Op], delivery: Delivery) -> MirrorModel
         assert images == Counter(true_image(table, row.values) for row in history.rows)
         assert mirror.missed == 0
     if not table.deferrable:
-        lsns = Counter((true_image(table, row.values), row.commit_lsn) for row in held.rows)
+        lsns = Counter((true_image(table, row.values), row.lsn) for row in held.rows)
         assert Counter((image(row), row.lsn) for row in mirror.rows) == lsns
     if not table.key and table.identity == "f" and not any(op.what == "truncate" for op in operations):
         assert mirror.missed == held.missed

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -11,16 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.event_model import ADD, DELETE, INSERT, MOVE, REMOVE, UPDATE, Event
+from support.row_states import RowStates, State
 from support.version_model import (
     TRUNCATE,
     Change,
     Copies,
     Table,
-    Version,
-    copies_of,
-    in_transactions,
-    sent,
-    versions_of,
+    played,
+    rows_of,
 )
 from walreplay.errors import TargetError
 from walreplay.fold.events import Identity, Mode
@@ -40,11 +39,6 @@ class Delivery:
     buckets: int
     cut: int
     fresh: bool
-
-
-def rows_of(versions: Iterable[Version]) -> list[str]:
-    """Return versions in an order."""
-    return sorted(repr(version.row) for version in versions)
 
 
 @st.composite
@@ -78,7 +72,7 @@ deliveries = st.builds(
 
 
 def runs_of(changes: list[Change], delivery: Delivery) -> Iterator[list[Change]]:
-    transactions = list(in_transactions(changes))
+    transactions = [list(group) for _, group in groupby(changes, key=lambda one: one.lsn)]
     run: list[Change] = []
     for number, transaction in enumerate(transactions):
         run += transaction
@@ -92,7 +86,7 @@ def check(changes: list[Change], delivery: Delivery) -> None:
     for number, run in enumerate(runs_of(changes, delivery)):
         fresh = delivery.fresh and number == 0
         table.apply(run, buckets=delivery.buckets, cut=delivery.cut, fresh=fresh)
-    assert table.rows == rows_of(versions_of(changes))
+    assert rows_of(table.versions) == rows_of(played(changes).history)
 
 
 @pytest.mark.parametrize(
@@ -114,44 +108,47 @@ class Whole:
     """Rows of a table that sends whole old rows; inside of a transaction a key may have several."""
 
     def __init__(self) -> None:
-        self.rows: list[Version] = []
-        self.all: list[Version] = []
+        self.states = RowStates()
         self.changes: list[Change] = []
         self.inserted: set[int] = set()
 
-    def add(self, key: int, values: tuple[int, int], lsn: int, ordinal: int, op: str) -> None:
-        self.rows.append(Version(key, values, lsn, ordinal, op))
-        self.all.append(self.rows[-1])
-        self.changes.append(Change(Event(ADD, key, values, lsn=lsn), ordinal, op))
+    @property
+    def rows(self) -> list[State]:
+        return self.states.rows
+
+    def add(self, values: tuple[int, ...], lsn: int, ordinal: int, op: str) -> None:
+        key, *others = values
+        self.states.begin(State(values, lsn, 0, ordinal, op))
+        self.changes.append(Change(Event(ADD, key, (others[0], others[1]), lsn=lsn), ordinal, op))
         if op == "c":
             self.inserted.add(key)
 
-    def remove(self, row: Version, lsn: int, ordinal: int, op: str) -> None:
-        # Equal rows are told apart by nothing: the newest one of the same transaction goes.
-        equal = [one for one in self.rows if one.image == row.image]
-        row = max(equal, key=lambda one: (one.start, one.ordinal))
-        row.end = lsn
-        self.rows.remove(row)
-        self.changes.append(Change(Event(REMOVE, row.key, sent(row.values), lsn=lsn), ordinal, op))
+    def remove(self, row: State, lsn: int, ordinal: int, op: str) -> None:
+        key, *others = row.values
+        self.states.end(row.values, lsn)
+        self.changes.append(Change(Event(REMOVE, key, (others[0], others[1]), lsn=lsn), ordinal, op))
+
+    def empty(self, lsn: int, ordinal: int) -> None:
+        self.states.empty(lsn)
+        self.inserted.clear()
+        self.changes.append(Change(Event(TRUNCATE, 0, lsn=lsn), ordinal, "t"))
 
     def pass_on(self, order: Sequence[int], lsn: int, ordinal: int) -> None:
         """Give the rows one another's keys, one after the other."""
         rows = list(self.rows)
-        for number, (row, key) in enumerate(zip(rows, [rows[at].key for at in order], strict=True)):
-            if key != row.key:
+        for number, (row, key) in enumerate(zip(rows, [rows[at].values[0] for at in order], strict=True)):
+            if key != row.values[0]:
                 self.remove(row, lsn, ordinal + number, "u")
-                self.add(key, sent(row.values), lsn, ordinal + number, "u")
+                self.add((key, *row.values[1:]), lsn, ordinal + number, "u")
 
     def end(self, lsn: int, ordinal: int) -> None:
         """Leave each key one row; say of rows that were inserted, and then updated, that they were inserted."""
-        taken: set[int] = set()
-        for row in list(self.rows):
-            if row.key in taken:
-                twin = next(one for one in reversed(self.rows) if one.key == row.key)
-                self.remove(twin, lsn, ordinal, "d")
-            taken.add(row.key)
+        first = {row.values[0]: row for row in reversed(self.rows)}
         for row in self.rows:
-            if row.start == lsn and row.key in self.inserted:
+            if first[row.values[0]] is not row:
+                self.remove(row, lsn, ordinal, "d")
+        for row in self.rows:
+            if row.lsn == lsn and row.values[0] in self.inserted:
                 row.op = "c"
         self.inserted.clear()
 
@@ -166,19 +163,15 @@ def deferrable(draw: st.DrawFn, *, truncates: bool = True) -> Whole:
         for ordinal in range(draw(st.integers(1, 7))):
             what = draw(st.sampled_from("iuuuumd" + "t" * truncates if draw(st.booleans()) else "iuuud"))
             if what == "i":
-                whole.add(draw(keys), (draw(value), draw(value)), lsn, ordinal, "c")
+                whole.add((draw(keys), draw(value), draw(value)), lsn, ordinal, "c")
             elif what == "t":
-                for row in whole.rows:
-                    row.end = lsn
-                whole.rows.clear()
-                whole.inserted.clear()
-                whole.changes.append(Change(Event(TRUNCATE, 0, lsn=lsn), ordinal, "t"))
+                whole.empty(lsn, ordinal)
             elif whole.rows:
                 row = draw(st.sampled_from(whole.rows))
                 whole.remove(row, lsn, ordinal, "d" if what == "d" else "u")
                 if what != "d":
-                    key = row.key if what == "u" else draw(keys)
-                    whole.add(key, (draw(value), draw(value)), lsn, ordinal, "u")
+                    key = row.values[0] if what == "u" else draw(keys)
+                    whole.add((key, draw(value), draw(value)), lsn, ordinal, "u")
         if draw(st.booleans()):
             whole.pass_on(draw(st.permutations(range(len(whole.rows)))), lsn, 10)
         whole.end(lsn, 80)
@@ -192,12 +185,11 @@ def test_versions_of_keys_that_two_rows_have_for_a_moment(data: st.DataObject, d
     for run in runs_of(whole.changes, delivery):
         # The images of a transaction's rows are compared among themselves, whatever file they are in.
         table.apply(run, buckets=delivery.buckets, cut=delivery.cut)
-    lasting = [version for version in whole.all if version.start != version.end]
-    assert table.rows == rows_of(lasting)
+    assert rows_of(table.versions) == rows_of(whole.states.history)
     assert table.missing == 0
     for lsn in {change.lsn for change in whole.changes}:
-        there = [one for one in lasting if one.start <= lsn and (one.end is None or one.end > lsn)]
-        assert table.as_of(lsn) == {version.key: version.values for version in there}
+        keys_then = [one.values[0] for one in whole.states.held_at(lsn)]
+        assert len(keys_then) == len(set(keys_then)), "two rows have one key"
 
 
 @st.composite
@@ -229,9 +221,9 @@ def test_versions_of_copies(
     table, changes = Copies(), data.draw(changes_of)
     for run in runs_of(changes, delivery):
         table.apply(run, identity=Identity(mode), buckets=delivery.buckets, cut=delivery.cut)
-    versions, missing = copies_of(changes)
-    assert rows_of(table.versions) == rows_of(versions)
-    assert table.missing == missing
+    states = played(changes, keyed=False)
+    assert rows_of(table.versions) == rows_of(states.history)
+    assert table.missing == states.missed
 
 
 @given(
@@ -252,7 +244,7 @@ def test_only_watched_columns_begin_versions(
     for number, run in enumerate(runs_of(changes, delivery)):
         options: Any = {"watched": watched, "fresh": delivery.fresh and number == 0}
         table.apply(run, buckets=delivery.buckets, cut=delivery.cut, **options)
-    assert table.rows == rows_of(versions_of(changes, watched=watched))
+    assert rows_of(table.versions) == rows_of(played(changes).tracked(watched))
 
 
 @pytest.mark.parametrize("last", [DELETE, TRUNCATE, MOVE], ids=["deleted", "truncated", "moved"])
@@ -266,8 +258,8 @@ def test_a_change_that_its_own_transaction_ends_is_never_seen(last: int, ends: f
     table = Table()
     for run in runs_of(changes, Delivery(ends, 1, cut=0, fresh=False)):
         table.apply(run, watched=(1,))
-    first = min(table.versions, key=lambda one: one.start)
-    assert (first.values, first.start, first.end) == ((7, 8), 100, 101)
+    first = min(table.versions, key=lambda one: one.lsn)
+    assert (first.values, first.lsn, first.end) == ((1, 7, 8), 100, 101)
     assert len(table.versions) == (2 if last == MOVE else 1)
 
 
@@ -280,8 +272,8 @@ def test_a_truncate_takes_several_rows_of_a_key_that_one_transaction_has_made() 
     ]
     table = Table()
     table.apply(changes)
-    spans = sorted((one.values, one.start, one.end) for one in table.versions)
-    assert spans == [((1, 1), 100, 101), ((3, 3), 101, None)]
+    spans = sorted((one.values, one.lsn, one.end) for one in table.versions)
+    assert spans == [((1, 1, 1), 100, 101), ((1, 3, 3), 101, None)]
 
 
 def test_of_equal_rows_that_are_written_anew_the_newest_ends_first() -> None:
@@ -291,7 +283,7 @@ def test_of_equal_rows_that_are_written_anew_the_newest_ends_first() -> None:
     for run in (changes[:5], changes[5:6], changes[6:]):
         table.apply(run, identity=identity, buckets=1, cut=0)
     assert table.anew == 2
-    ends = {(one.start, one.ordinal): one.end for one in table.versions}
+    ends = {(one.lsn, one.ordinal): one.end for one in table.versions}
     assert ends == {(100, 0): None, (100, 1): None, (101, 0): 104, (101, 1): 104, (102, 0): 103}
 
 
@@ -308,7 +300,7 @@ def test_versions_with_values_of_the_table_are_written_anew() -> None:
     table.apply(first)
     table.apply(later)
     assert table.anew == 1
-    assert table.rows == rows_of(versions_of([*first, *later]))
+    assert rows_of(table.versions) == rows_of(played([*first, *later]).history)
 
 
 def test_a_version_that_would_end_before_it_begins_is_refused() -> None:

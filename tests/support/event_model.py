@@ -22,7 +22,7 @@ NAMES: Final = ("key", "a", "b")
 KEYED: Final = Identity(Mode.KEYED, (0,))
 
 Values = tuple[int | None, int | None]
-State = dict[int, Values]
+Rows = dict[int, Values]
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _rows(events: Events) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def merge(state: State, rows: Iterable[dict[str, Any]]) -> State:
+def merge(state: Rows, rows: Iterable[dict[str, Any]]) -> Rows:
     """Do to a table what the MERGE of these rows does."""
     result = dict(state)
     sources: set[int] = set()

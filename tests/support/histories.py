@@ -16,7 +16,8 @@ from typing import Any, Final
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from support.reference import ReplayedTable, Version
+from support.reference import ReplayedTable
+from support.row_states import State
 from walreplay.protocol import messages as m
 
 OID: Final = 4711
@@ -238,7 +239,7 @@ class History:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self.rows: list[Version] = []
+        self.rows: list[State] = []
         self.mirror = ReplayedTable(table.relation, table.key or None, partial=True)
         self.messages: list[m.AnyMessage] = []
         self.lsn = 100
@@ -262,8 +263,8 @@ class History:
             self.messages.append(m.Commit(0, self.lsn, self.lsn + 8, self._time))
             self._open = False
 
-    def _written(self, texts: list[Text]) -> Version:
-        return Version(texts, self.lsn, self._time)
+    def _written(self, texts: list[Text]) -> State:
+        return State(texts, self.lsn, self._time)
 
     @property
     def _time(self) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from support.reference import ReplayedTable, Value, Version
+from support.reference import ReplayedTable, Value
+from support.row_states import State
 from walreplay.protocol import messages as m
 
 
@@ -37,20 +38,17 @@ class PlainTable(ReplayedTable):
     @property
     def held(self) -> list[str]:
         """The rows that are there now, in an order."""
-        return self.texts(row.values for row in self.rows)
+        return self.texts(self.rows)
 
     @property
     def versions(self) -> list[str]:
         """All versions, in an order."""
 
-        def text(one: Version) -> str:
-            return f"{one.commit_lsn}-{one.end} {one.op}: {self._text(one.values)}"
+        return sorted(f"{one.lsn}-{one.end} {one.op}: {self._text(one.values)}" for one in self.history)
 
-        return sorted(text(one) for one in (*self.rows, *self.ended))
-
-    def texts(self, rows: Iterable[Sequence[Value]]) -> list[str]:
+    def texts(self, rows: Iterable[State]) -> list[str]:
         """Return rows as texts, in an order."""
-        return sorted(map(self._text, rows))
+        return sorted(self._text(row.values) for row in rows)
 
     def play(self, lsn: int, message: m.AnyMessage) -> None:
         """Take a message, if it is about this table."""
@@ -82,10 +80,15 @@ def _values(data: m.TupleData) -> list[Value]:
 
 @dataclass
 class Changing:
-    """Makes changes of a table by chance, as a source might send them."""
+    """Makes changes of a table by chance, as a source might send them.
+
+    Attributes:
+        filler: what new rows have behind their first two columns.
+    """
 
     chance: random.Random
     table: PlainTable
+    filler: str | None = None
 
     def some(self, count: int) -> Iterator[m.AnyMessage]:
         """Yield a transaction's changes, each of another row.
@@ -99,14 +102,18 @@ class Changing:
         elif table.relation.replica_identity == "f":
             yield from self._of_copies(count)
         else:
-            yield from self._of_rows(count)
+            yield from self.of_rows(count)
+
+    def _key(self, key: int) -> m.TupleData:
+        return self._cells(key, *[None] * (len(self.table.names) - 1))
 
     def _cells(self, *values: Any) -> m.TupleData:
-        more = (None,) * (len(self.table.names) - len(values))
+        more = (self.filler,) * (len(self.table.names) - len(values))
         cells = (m.NULL_CELL if one is None else m.Cell("t", str(one).encode()) for one in (*values, *more))
         return m.TupleData(tuple(cells))
 
-    def _of_rows(self, count: int) -> Iterator[m.AnyMessage]:
+    def of_rows(self, count: int) -> Iterator[m.AnyMessage]:
+        """Yield changes of rows with a key."""
         oid, chance = self.table.oid, self.chance
         there = {int(one.values[0] or "") for one in self.table.rows}
         keys = chance.sample(range(8), min(count * 2, 8))
@@ -115,9 +122,9 @@ class Changing:
             if key not in there:
                 yield m.Insert(oid, self._cells(key, value))
             elif chance.random() < 0.3:
-                yield m.Delete(oid, key=self._cells(key))
+                yield m.Delete(oid, key=self._key(key))
             elif other not in there:
-                yield m.Update(oid, self._cells(other, value), key=self._cells(key))
+                yield m.Update(oid, self._cells(other, value), key=self._key(key))
             elif chance.random() < 0.5:
                 id_, _, *rest = self._cells(key, value).cells
                 yield m.Update(oid, m.TupleData((id_, m.UNCHANGED_CELL, *rest)))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
-from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
+from support.plain_source import Changing, PlainTable
+from support.small_mirror import INT4, TEXT, SmallMirror, relation
 from walreplay.protocol import messages as m
 
 Held = dict[str, tuple[list[str], list[tuple[Any, ...]]]]
@@ -13,51 +16,56 @@ Held = dict[str, tuple[list[str], list[tuple[Any, ...]]]]
 
 
 class Source:
-    """A source of small tables, with what it held behind each transaction."""
+    """A source of small tables.
+
+    Attributes:
+        names: of the tables that are there, by oid.
+        held: what these held behind each commit LSN.
+    """
 
     def __init__(self, chance: random.Random, mirror: SmallMirror) -> None:
         self.chance, self.mirror = chance, mirror
         self.names: dict[int, str] = {}
-        self.columns: dict[int, list[str]] = {}
-        self.rows: dict[int, dict[int, tuple[Any, ...]]] = {}
         self.held: dict[int, Held] = {0: {}}
+        self._tables: dict[int, PlainTable] = {}
 
     @property
     def lsn(self) -> int:
         return 100 * self.mirror.files
 
-    def relation(self, oid: int) -> m.Relation:
-        kinds = {name: INT4 if name == "id" else TEXT for name in self.columns[oid]}
-        return relation(oid, self.names[oid], kinds)
+    def relation(self, oid: int, *more: str) -> m.Relation:
+        """Return a table as it is announced, with more columns at its end."""
+        columns = [*(self.columns(oid) if oid in self._tables else ("id", "v")), *more]
+        return relation(oid, self.names[oid], {name: INT4 if name == "id" else TEXT for name in columns})
 
-    def commit(self, *changes: m.AnyMessage) -> None:
-        self.mirror.write(*changes)
-        self.held[self.lsn] = {
-            f"s.{name}": (list(self.columns[oid]), sorted(self.rows[oid].values(), key=repr))
-            for oid, name in self.names.items()
-        }
+    def columns(self, oid: int) -> list[str]:
+        return self._tables[oid].names
 
-    def created(self, name: str) -> list[m.AnyMessage]:
-        oid = max(self.rows, default=0) + 1
+    def rows(self, oid: int) -> list[tuple[Any, ...]]:
+        """Return a table's rows, in an order."""
+        rows = (row.values for row in self._tables[oid].rows)
+        return sorted(((int(key or 0), *others) for key, *others in rows), key=repr)
+
+    def commit(self, changes: Iterable[m.AnyMessage]) -> None:
+        """Make a transaction of changes, each of which is made of what those before it have left."""
+        made = []
+        for change in changes:
+            made.append(change)
+            for table in self._tables.values():
+                table.play(self.lsn + 100, change)
+        self.mirror.write(*made)
+        self.held[self.lsn] = {f"s.{name}": (self.columns(oid), self.rows(oid)) for oid, name in self.names.items()}
+
+    def created(self, name: str) -> Iterator[m.AnyMessage]:
+        """Yield the first changes of a table; another one of its name is gone."""
+        oid = max(self._tables, default=0) + 1
         self.names = {other: own for other, own in self.names.items() if own != name} | {oid: name}
-        self.columns[oid], self.rows[oid] = ["id", "v"], {}
-        return self.changed(oid)
+        self._tables[oid] = PlainTable(self.relation(oid))
+        return self._changed(oid)
 
-    def changed(self, oid: int) -> list[m.AnyMessage]:
-        chance, rows = self.chance, self.rows[oid]
-        changes: list[m.AnyMessage] = [self.relation(oid)]
-        for key in chance.sample(range(8), 3):
-            values = (chance.choice("abcd"), *("x" for _ in self.columns[oid][2:]))
-            if key not in rows:
-                changes.append(m.Insert(oid, row(key, *values)))
-            elif chance.random() < 0.3:
-                changes.append(m.Delete(oid, key=row(key, *(None for _ in values))))
-                del rows[key]
-                continue
-            else:
-                changes.append(m.Update(oid, row(key, *values)))
-            rows[key] = (key, *values)
-        return changes
+    def _changed(self, oid: int, *before: m.AnyMessage) -> Iterator[m.AnyMessage]:
+        changing = Changing(self.chance, self._tables[oid], filler="x")
+        return chain(before or (self.relation(oid),), changing.of_rows(3))
 
     def work(self) -> None:
         """Make a transaction, mostly of plain changes."""
@@ -65,20 +73,17 @@ class Source:
         kind = chance.random()
         oid = chance.choice(oids)
         if kind < 0.65:
-            self.commit(*(change for one in chance.sample(oids, min(2, len(oids))) for change in self.changed(one)))
+            self.commit(chain.from_iterable(map(self._changed, chance.sample(oids, min(2, len(oids))))))
         elif kind < 0.72:
-            self.rows[oid].clear()
-            self.commit(self.relation(oid), m.Truncate((oid,), 0), *self.changed(oid)[1:])
+            self.commit(self._changed(oid, self.relation(oid), m.Truncate((oid,), 0)))
         elif kind < 0.8:
-            self.commit(*self.created(self.names[oid]))
+            self.commit(self.created(self.names[oid]))
         elif kind < 0.87 and len(oids) > 1:
             other = next(one for one in oids if one != oid)
             self.names[oid], self.names[other] = self.names[other], self.names[oid]
-            self.commit(*self.changed(oid), *self.changed(other))
+            self.commit(chain(self._changed(oid), self._changed(other)))
         elif kind < 0.94:
             self.names[oid] = f"t{self.mirror.files}"
-            self.commit(*self.changed(oid))
+            self.commit(self._changed(oid))
         else:
-            self.columns[oid].append(f"c{self.mirror.files}")
-            self.rows[oid] = {key: (*values, None) for key, values in self.rows[oid].items()}
-            self.commit(*self.changed(oid))
+            self.commit(self._changed(oid, self.relation(oid, f"c{self.mirror.files}")))

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from support.row_states import RowStates, State
 from walreplay.errors import TruncatedMessage
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
@@ -29,43 +30,20 @@ Identity = tuple[int, int, int]
 """Commit LSN, xid and commit time."""
 
 
-@dataclass(slots=True, eq=False)
-class Version:
-    """A version of a row, and the transaction that wrote it (commit time in µs since 2000-01-01).
-
-    Attributes:
-        op: how it came: c(reate) or u(pdate).
-        end: the commit LSN of the transaction that ended it.
-    """
-
-    values: list[Value]
-    commit_lsn: int
-    commit_time: int
-    op: str = "c"
-    end: int | None = None
-
-
-class ReplayedTable:
-    """A table's rows, in no order that means anything, and the versions that they had before.
+class ReplayedTable(RowStates):
+    """A table's rows, which the messages of a relation change.
 
     Args:
         key: the places of the columns that tell rows apart; None for those of the replica identity.
-        partial: not all changes are sent: the row that a change names may be missing (``missed`` counts them), and
-            another may have the key of a new one, which then goes.
+        partial: not all changes are sent: the row that a change names may be missing, and another may have the key of
+            a new one, which then goes.
     """
 
     def __init__(self, relation: m.Relation, key: Sequence[int] | None = None, *, partial: bool = False) -> None:
+        super().__init__(lambda values: tuple(values[place] for place in self.key))
         self.relation = relation
         self.first_lsn: int | None = None
-        self.ended: list[Version] = []
-        self.missed = 0
         self._key, self._partial = key, partial
-        self._open: dict[tuple[Value, ...], list[Version]] = {}
-
-    @property
-    def rows(self) -> list[Version]:
-        """The rows."""
-        return [row for rows in self._open.values() for row in rows]
 
     @property
     def key(self) -> Sequence[int]:
@@ -73,14 +51,6 @@ class ReplayedTable:
         if self._key is not None:
             return self._key
         return [place for place, column in enumerate(self.relation.columns) if column.key]
-
-    def held_at(self, lsn: int) -> list[list[Value]]:
-        """Return the rows as of a commit LSN."""
-        return [
-            one.values
-            for one in (*self.ended, *self.rows)
-            if one.commit_lsn <= lsn and (one.end is None or one.end > lsn)
-        ]
 
     def announce(self, relation: m.Relation) -> None:
         """Take over another version of the relation, which may only have more columns at its end."""
@@ -93,56 +63,38 @@ class ReplayedTable:
         self.relation, rows, self._open = relation, self.rows, {}
         for row in rows:
             row.values += [None] * (len(relation.columns) - len(known))
-            self._open.setdefault(self._image(row.values), []).append(row)
+            self._open.setdefault(self.image(row.values), []).append(row)
 
-    def apply(self, change: Change, lsn: int, time: int) -> None:
+    def apply(self, change: Change, lsn: int, time: int, ordinal: int = 0) -> None:
         """Make a change."""
         if self.first_lsn is None:
             self.first_lsn = lsn
         if isinstance(change, m.Truncate):
-            for row in self.rows:
-                self._end(row, lsn)
-            self._open.clear()
+            self.empty(lsn)
             return
         named = None if isinstance(change, m.Insert) else _named(change)
-        known = None if named is None else self._take(change, named, lsn)
+        former = None if named is None else self._take(change, named, lsn)
         if isinstance(change, m.Delete):
             return
         values = [_text(cell) if cell.kind != "u" else None for cell in change.new.cells]
         for place, cell in enumerate(change.new.cells):
             if cell.kind == "u":
-                assert self._partial or known is not None
+                assert self._partial or former is not None
                 sent = named is not None and named.cells[place].kind == "t"
-                values[place] = _text(named.cells[place]) if sent else known and known.values[place]
-        image = self._image(values)
+                values[place] = _text(named.cells[place]) if sent else former and former.values[place]
         if self._partial and self._key is not None:
-            for row in self._open.pop(image, ()):
-                self._end(row, lsn)
+            self.evict(self.image(values), lsn)
         op = "c" if isinstance(change, m.Insert) else "u"
-        self._open.setdefault(image, []).append(Version(values, lsn, time, op))
+        self.begin(State(values, lsn, time, ordinal, op), former)
 
-    def _take(self, change: m.RowChange, named: m.TupleData, lsn: int) -> Version | None:
-        """Find the row that a change is about, and end it: of equal rows the newest."""
+    def _take(self, change: m.RowChange, named: m.TupleData, lsn: int) -> State | None:
+        """Find the row that a change is about, and end it."""
         assert self._partial or (change.old is not None) == (self.relation.replica_identity == "f")
-        image = tuple(_text(named.cells[place]) for place in self.key)
-        rows = self._open.get(image)
-        if not rows:
-            assert self._partial, f"{self.relation.qualified_name}: a change names a row that is not there"
-            self.missed += 1
-            return None
-        row = rows.pop()
-        if not rows:
-            del self._open[image]
-        self._end(row, lsn)
+        row = self.end(tuple(_text(named.cells[place]) for place in self.key), lsn)
+        assert self._partial or row is not None, (
+            f"{self.relation.qualified_name}: a change names a row that is not there"
+        )
         return row
-
-    def _end(self, row: Version, lsn: int) -> None:
-        row.end = lsn
-        if row.commit_lsn != lsn:
-            self.ended.append(row)
-
-    def _image(self, values: list[Value]) -> tuple[Value, ...]:
-        return tuple(values[place] for place in self.key)
 
 
 def replay(streams: Iterable[bytes], framing: Framing) -> Replay:
@@ -244,7 +196,7 @@ class Replay(Transactions):
         at = self._newest if lsn is None else lsn
         tables = {name: table for name, table in self.by_name().items() if (table.first_lsn or 0) <= at}
         return [
-            replace(source, rows=tables[source.qualified_name].held_at(at))
+            replace(source, rows=[row.values for row in tables[source.qualified_name].held_at(at)])
             for source in sources
             if source.qualified_name in tables
         ]
@@ -254,7 +206,7 @@ class Replay(Transactions):
         for relation in relations:
             table = self.tables.setdefault(relation.oid, ReplayedTable(relation))
             table.announce(relation)
-            table.apply(change, lsn, time)
+            table.apply(change, lsn, time, ordinal)
 
 
 class Session:

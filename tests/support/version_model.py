@@ -1,4 +1,4 @@
-"""Histories in the plainest form: a list of versions, changed by one event after the other; and what folded rows do.
+"""Histories of events: what rows are, one event after the other; and what folded rows do to the versions of a table.
 
 A key is an integer; the key 4, and values that 5 divides, are such that their columns cannot hold them: they are
 rescued.  A value that nobody knows is None.
@@ -10,6 +10,7 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,11 +28,11 @@ from support.event_model import (
     REMOVE,
     UPDATE,
     Event,
-    State,
-    Values,
+    Rows,
     brought_together,
     build,
 )
+from support.row_states import RowStates, State
 from walreplay.decode.change_batch import rescued_json
 from walreplay.delta.data_files import FileColumn
 from walreplay.delta.small_table import Before, Images, Keys, rewrite
@@ -61,131 +62,66 @@ class Change:
         return self.event.action
 
 
-@dataclass(eq=False)
-class Version:
-    """A version of a row; ``end`` is a commit LSN."""
-
-    key: int
-    values: Values
-    start: int
-    ordinal: int
-    op: str
-    end: int | None = None
-    updated: Version | None = None
-    """The version that an update has made this one of."""
-
-    @property
-    def image(self) -> tuple[Any, ...]:
-        return (self.key, *self.values)
-
-    @property
-    def row(self) -> tuple[Any, ...]:
-        return (self.key, *self.values, self.start, time_of(self.start), self.ordinal, self.op, *self.ends)
-
-    @property
-    def ends(self) -> tuple[Any, Any]:
-        return self.end, None if self.end is None else time_of(self.end)
-
-
 def time_of(lsn: int) -> int:
     """Return a time that rises with the commit LSN."""
     return 1_000_000 + 7 * lsn
 
 
-def in_transactions(changes: Iterable[Change]) -> Iterator[list[Change]]:
-    """Divide changes."""
-    group: list[Change] = []
-    for change in changes:
-        if group and change.lsn != group[0].lsn:
-            yield group
-            group = []
-        group.append(change)
-    if group:
-        yield group
+def ends_of(state: State) -> tuple[Any, Any]:
+    """Return the commit LSN and the time at which a version ends."""
+    return state.end, None if state.end is None else time_of(state.end)
 
 
-def versions_of(changes: Iterable[Change], *, watched: Sequence[int] | None = None) -> list[Version]:
-    """Play changes one by one.  Only what is there at a transaction's beginning or end counts.
+def rows_of(states: Iterable[State]) -> list[str]:
+    """Return versions in an order."""
+    kept = ((*one.values, one.lsn, time_of(one.lsn), one.ordinal, one.op, *ends_of(one)) for one in states)
+    return sorted(map(repr, kept))
+
+
+def played(changes: Iterable[Change], *, keyed: bool = True) -> RowStates:
+    """Play changes one by one.
 
     Args:
-        watched: only changes of these columns begin versions.
+        keyed: rows are told apart by their keys; else by all of their values.
     """
-    there: dict[int, Version] = {}
-    found: list[Version] = []
-    for group in in_transactions(changes):
-        made: list[Version] = []
-        lsn = group[0].lsn
-        for change in group:
-            for gone in _play(there, change, made):
-                gone.end = lsn
-        for version in list(made):
-            before = version.updated
-            while before is not None and before.start == lsn:
-                before = before.updated
-            if version.end is None and watched is not None:
-                _go_on(there, made, version, before, watched)
-        found += [version for version in made if version.end != lsn]
-    return found
+    states = RowStates(itemgetter(0) if keyed else tuple)
+    for change in changes:
+        _play(states, change, keyed=keyed)
+    return states
 
 
-def state_after(state: State, events: Iterable[Event]) -> State:
-    """Return the rows that a table has behind events, each of which does what it says."""
-    changes = [Change(Event(INSERT, key, sent(values), lsn=0), 0, "c") for key, values in state.items()]
-    changes += [Change(event, 0, "u") for event in events]
-    return {one.key: one.values for one in versions_of(changes) if one.end is None}
-
-
-def sent(values: Values) -> tuple[int, int]:
-    """Return values that are known."""
-    assert values[0] is not None
-    assert values[1] is not None
-    return values[0], values[1]
-
-
-def _go_on(
-    there: dict[int, Version], made: list[Version], version: Version, before: Version | None, watched: Sequence[int]
-) -> None:
-    """Make a change in the version before, if no watched column differs."""
-    if before is None or there.get(version.key) is not version:
-        return
-    if all(before.values[number - 1] == version.values[number - 1] for number in watched):
-        before.values, before.end = version.values, None
-        there[version.key] = before
-        made.remove(version)
-
-
-def _play(there: dict[int, Version], change: Change, made: list[Version]) -> list[Version]:
-    """Change the rows; give the versions that end, and add the one that begins."""
-    event = change.event
+def _play(states: RowStates, change: Change, *, keyed: bool) -> None:
+    event, lsn = change.event, change.lsn
+    values: tuple[int | None, ...] = (event.key, *event.values)
     if event.action == TRUNCATE:
-        gone = list(there.values())
-        there.clear()
-        return gone
-    before = there.pop(event.key, None)
-    gone = [] if before is None else [before]
-    if event.action == DELETE:
-        return gone
-    if event.action == MOVE:
-        before = there.pop(event.old, None)
-        gone += [] if before is None else [before]
-    if event.action == INSERT:
-        before = None
-    old: Values = (None, None) if before is None else before.values
-    one, two = (was if keeps else value for was, value, keeps in zip(old, event.values, event.keeps, strict=True))
-    is_new = before is not None and before.start == event.lsn
-    op = before.op if before is not None and is_new else change.op
-    version = Version(event.key, (one, two), event.lsn, change.ordinal, op)
-    version.updated = before if event.action == UPDATE else None
-    there[event.key] = version
-    made.append(version)
-    return gone
+        states.empty(lsn)
+        return
+    if event.action in (DELETE, REMOVE):
+        states.end(states.image(values), lsn)
+        return
+    former = None
+    if keyed and event.action in (INSERT, MOVE):
+        states.evict(event.key, lsn)
+    if event.action in (UPDATE, MOVE):
+        former = states.end(event.old if event.action == MOVE else event.key, lsn)
+    for place, keeps in enumerate(event.keeps, start=1):
+        if keeps:
+            values = (*values[:place], former and former.values[place], *values[place + 1 :])
+    states.begin(State(values, lsn, time_of(lsn), change.ordinal, change.op), former)
+
+
+def state_after(rows: Rows, events: Iterable[Event]) -> Rows:
+    """Return the rows that a table has behind events, each of which does what it says."""
+    changes = [Change(Event(INSERT, key, values, lsn=0), 0, "c") for key, values in rows.items()]  # type: ignore[arg-type]
+    changes += [Change(event, 0, "u") for event in events]
+    return {one.values[0]: one.values[1:] for one in played(changes).rows}
 
 
 @dataclass
 class Copies:
     """A history of rows without a key, as folded rows change it; ``anew`` as in `Table`."""
 
-    versions: list[Version] = field(default_factory=list)
+    versions: list[State] = field(default_factory=list)
     missing: int = 0
     anew: int = 0
 
@@ -198,14 +134,14 @@ class Copies:
         missing = self.missing
         images = Images((*range(len(NAMES)), _PLACE["rescued"])) if identity.mode is Mode.MULTISET else None
         anew = written_anew(self.versions, rows, emptied, images) if self.versions else None
-        there: dict[tuple[Any, ...], list[Version]] = {}
-        for version in sorted(self.versions, key=lambda one: (one.start, one.ordinal)):
+        there: dict[Any, list[State]] = {}
+        for version in sorted(self.versions, key=lambda one: (one.lsn, one.ordinal)):
             if version.end is None:
-                there.setdefault(version.image, []).append(version)
+                there.setdefault(version.values, []).append(version)
         for row in sorted(
             (row for row in rows if not row["opens"]), key=lambda row: (row["closes_lsn"] or 0, row["ordinal"])
         ):
-            found = there.get(_version(row, {}).image) if row["closes"] else None
+            found = there.get(_version(row, {}).values) if row["closes"] else None
             if found:
                 closed = found.pop()
                 closed.end = row["closes_lsn"]
@@ -216,36 +152,15 @@ class Copies:
                 version.end = int(emptied.lsn[0]) if len(emptied.lsn) else None
         self.versions += [_version(row, {}) for row in rows if row["opens"]]
         if anew is not None:
-            assert anew == (sorted(repr(version.row) for version in self.versions), self.missing - missing)
+            assert anew == (rows_of(self.versions), self.missing - missing)
             self.anew += 1
-
-
-def copies_of(changes: Iterable[Change]) -> tuple[list[Version], int]:
-    """Play added and removed rows one by one: the newest copy goes.  Give the versions, and how many were missing."""
-    there: dict[tuple[Any, ...], list[Version]] = {}
-    found: list[Version] = []
-    missing = 0
-    for change in changes:
-        version = Version(change.event.key, change.event.values, change.lsn, change.ordinal, change.op)
-        if change.action == TRUNCATE:
-            for gone in (one for versions in there.values() for one in versions):
-                gone.end = change.lsn
-            there.clear()
-        elif change.action != REMOVE:
-            there.setdefault(version.image, []).append(version)
-            found.append(version)
-        elif there.get(version.image):
-            there[version.image].pop().end = change.lsn
-        else:
-            missing += 1
-    return [version for version in found if version.end != version.start], missing
 
 
 @dataclass
 class Table:
     """A history, as folded rows change it; ``anew`` is how often that was also done by writing files anew."""
 
-    versions: list[Version] = field(default_factory=list)
+    versions: list[State] = field(default_factory=list)
     missing: int = 0
     anew: int = 0
 
@@ -265,7 +180,7 @@ class Table:
             watched, fresh: see `version_rows`.
         """
         emptied = emptied_of(changes)
-        bases = {version.key: version for version in self.versions if version.end is None}
+        bases = {version.values[0]: version for version in self.versions if version.end is None}
         assert not (fresh and bases)
         rows: list[dict[str, Any]] = []
         for events in staged([changes[:cut], changes[cut:]], KEYED, buckets):
@@ -277,10 +192,10 @@ class Table:
         missing = self.missing
         self._merge(rows, bases, emptied)
         if anew is not None:
-            assert anew == (self.rows, self.missing - missing)
+            assert anew == (rows_of(self.versions), self.missing - missing)
             self.anew += 1
 
-    def _merge(self, rows: list[dict[str, Any]], bases: dict[int, Version], emptied: Emptied) -> None:
+    def _merge(self, rows: list[dict[str, Any]], bases: dict[int, State], emptied: Emptied) -> None:
         opened = [_version(row, bases) for row in rows if row["opens"]]
         touched: set[int] = set()
         for row in rows:
@@ -301,23 +216,11 @@ class Table:
             if replaces:
                 bases[key].values = _version(row, bases).values
             bases[key].end = row["closes_lsn"]
-            assert row["closes_at"] == bases[key].ends[1]
+            assert row["closes_at"] == ends_of(bases[key])[1]
         for key, base in bases.items():
             if key not in touched and len(emptied.lsn):
                 base.end = int(emptied.lsn[0])
         self.versions += opened
-
-    @property
-    def rows(self) -> list[str]:
-        """Return all versions, in an order."""
-        return sorted(repr(version.row) for version in self.versions)
-
-    def as_of(self, lsn: int) -> dict[int, Values]:
-        """Return the rows that were there at a moment."""
-        seen = [one for one in self.versions if one.start <= lsn and (one.end is None or one.end > lsn)]
-        state = {version.key: version.values for version in seen}
-        assert len(state) == len(seen), "two rows have one key"
-        return state
 
 
 def staged(files: Iterable[Sequence[Change]], identity: Identity, buckets: int) -> Iterator[Events]:
@@ -395,7 +298,7 @@ def _dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return [dict(zip(whole, values, strict=True)) for values in zip(*whole.values(), strict=True)]
 
 
-def _decided(rows: list[dict[str, Any]], bases: dict[int, Version], watched: Sequence[int]) -> list[dict[str, Any]]:
+def _decided(rows: list[dict[str, Any]], bases: dict[int, State], watched: Sequence[int]) -> list[dict[str, Any]]:
     """Join rows with their bases, and have it decided which versions go on with them."""
     joined, others = list[dict[str, Any]](), list[dict[str, Any]]()
     for row in rows:
@@ -405,10 +308,10 @@ def _decided(rows: list[dict[str, Any]], bases: dict[int, Version], watched: Seq
             others.append(row)
             continue
         base = bases.get(key)
-        olds: Values = (None, None) if base is None else base.values
         texts, rescued = json.loads(row["rescued"] or "{}"), dict[str, str]()
         filled = dict(row) | {"key": key, "found": base is not None}
-        for number, old in zip(TRACKED, olds, strict=True):
+        for number in TRACKED:
+            old = None if base is None else base.values[number]
             is_rescued = old is not None and _is_rescued(number, old)
             if number in watched:
                 filled[f"o{number}"] = None if is_rescued else old
@@ -433,11 +336,11 @@ def _key(column: int | None, rescued: str | None) -> int | None:
     return column if rescued is None else int(json.loads(rescued)["key"])
 
 
-def _version(row: dict[str, Any], bases: dict[int, Version]) -> Version:
+def _version(row: dict[str, Any], bases: dict[int, State]) -> State:
     texts = json.loads(row["rescued"] or "{}")
     key = int(texts["key"]) if "key" in texts else row["c0"]
     assert key is not None
-    values: list[int | None] = []
+    values: list[int | None] = [key]
     for number in TRACKED:
         name = NAMES[number]
         if row.get(f"k{number}"):
@@ -446,13 +349,13 @@ def _version(row: dict[str, Any], bases: dict[int, Version]) -> Version:
             at = _key(row["b0"], row["base_rescued"])
             assert at is not None
             base = bases.get(at)
-            values.append(None if base is None else base.values[number - 1])
+            values.append(None if base is None else base.values[number])
         else:
             values.append(int(texts[name]) if name in texts else row[f"c{number}"])
     assert row["unknown"] <= (None in values)
-    version = Version(key, (values[0], values[1]), row["start_lsn"], row["ordinal"], row["op"], row["end_lsn"])
-    assert row["start_at"] == (time_of(version.start) if row["opens"] else None)
-    assert row["end_at"] == (version.ends[1] if row["opens"] else None)
+    version = State(tuple(values), row["start_lsn"], 0, row["ordinal"], row["op"], row["end_lsn"])
+    assert row["start_at"] == (time_of(version.lsn) if row["opens"] else None)
+    assert row["end_at"] == (ends_of(version)[1] if row["opens"] else None)
     return version
 
 
@@ -472,21 +375,21 @@ _STORED: Final = {
 _PLACE: Final = {name: number for number, name in enumerate(_STORED)}
 
 
-def _stored(version: Version) -> dict[str, Any]:
+def _stored(version: State) -> dict[str, Any]:
     texts = dict[str, str]()
     values: dict[str, int | None] = {}
-    for number, value in enumerate((version.key, *version.values)):
+    for number, value in enumerate(version.values):
         hit = value is not None and _is_rescued(number, value)
         values[f"c{number}"] = None if hit else value
         texts |= {NAMES[number]: str(value)} if hit else {}
-    end_lsn, end_at = version.ends
-    times = {"start_at": time_of(version.start), "end_at": end_at}
-    own = {"start_lsn": version.start, "end_lsn": end_lsn, "ordinal": version.ordinal, "op": version.op}
+    end_lsn, end_at = ends_of(version)
+    times = {"start_at": time_of(version.lsn), "end_at": end_at}
+    own = {"start_lsn": version.lsn, "end_lsn": end_lsn, "ordinal": version.ordinal, "op": version.op}
     return {**values, "rescued": rescued_json(texts) if texts else None, **times, **own}
 
 
 def written_anew(
-    versions: Iterable[Version], rows: Sequence[dict[str, Any]], emptied: Emptied, how: Keys | Images | None
+    versions: Iterable[State], rows: Sequence[dict[str, Any]], emptied: Emptied, how: Keys | Images | None
 ) -> tuple[list[str], int] | None:
     """Store versions in files, and apply folded rows to these: give the versions, and how many were missing.
 
@@ -515,13 +418,10 @@ def written_anew(
     for row in pa.Table.from_batches(batches).to_pylist() if batches else []:
         one = dict(zip(_STORED, row.values(), strict=True))
         texts = {name: int(text) for name, text in json.loads(one["rescued"] or "{}").items()}
-        key, *values = (texts.get(name, one[f"c{number}"]) for number, name in enumerate(NAMES))
-        assert key is not None
-        version = Version(key, (values[0], values[1]), one["start_lsn"], one["ordinal"], one["op"], one["end_lsn"])
+        values = tuple(texts.get(name, one[f"c{number}"]) for number, name in enumerate(NAMES))
+        version = State(values, one["start_lsn"], 0, one["ordinal"], one["op"], one["end_lsn"])
         times = [None if one[name] is None else round(one[name].timestamp() * 1e6) for name in ("start_at", "end_at")]
-        assert times == [time_of(version.start), version.ends[1]]
+        assert times == [time_of(version.lsn), ends_of(version)[1]]
         kept.append(version)
     assert found.counts["inserted"] == sum(row["opens"] for row in rows) == len(kept) - len(versions)
-    return sorted(repr(version.row) for version in kept), found.counts["without_base"] + found.counts[
-        "deletes_without_row"
-    ]
+    return rows_of(kept), found.counts["without_base"] + found.counts["deletes_without_row"]
