@@ -1,4 +1,4 @@
-"""A base load of published tables has the rows and the columns that a subscriber of PostgreSQL's own copies."""
+"""A base load by scripts, dumps and files: what publications send, what leaves the snapshot, what is refused."""
 
 from __future__ import annotations
 
@@ -7,26 +7,19 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from psycopg import sql
 
 import walreplay
-from support.base_copies import snapshot
 from support.extent import further
 from support.pages import block, with_places
-from support.postgres import Server, on_tcp, running_server, server_versions
-from support.readers import collect, read
-from support.waiting import wait_until
-from walreplay.delta.target import encode_name
+from support.postgres import Server, running_server, server_versions
 from walreplay.errors import CaptureError, ConfigError
 from walreplay.loading import database
 from walreplay.loading.description import read_description
-from walreplay.lsn import format_lsn
 from walreplay.protocol.messages import Column, Relation
 from walreplay.scripts import copy_scripts, script, script_names
 
@@ -34,88 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.live
-
-ODD = "o\td\n\\%/_d'\"é"
-LONG = "%" * 63
-
-_TABLES = (
-    "CREATE SCHEMA shop",
-    "CREATE SCHEMA _an",
-    f'CREATE SCHEMA "{LONG}"',
-    "CREATE TABLE shop.shop (id int, secret text, z text, PRIMARY KEY (id, z))",
-    f"""CREATE TABLE "{LONG}"."{ODD.replace('"', '""')}" (id int PRIMARY KEY, "c\n\\n" text)""",
-    f'CREATE TABLE "{LONG}"."{LONG[1:]}" (id int PRIMARY KEY)',
-    "CREATE TABLE _an.ev (id int PRIMARY KEY, a int)",
-    'CREATE TABLE _an."v1.0001" (id int PRIMARY KEY)',
-    'CREATE TABLE _an."EV" (id int PRIMARY KEY)',
-    "CREATE TABLE shop.root (id int PRIMARY KEY, n text) PARTITION BY RANGE (id)",
-    "CREATE TABLE shop.leaf PARTITION OF shop.root FOR VALUES FROM (0) TO (100)",
-)
-
-_ROWS = (
-    r"INSERT INTO shop.shop VALUES (1, 'S', 'keep'), (2, 'S', 'hide'), (3, 'S', E'it''s\n\t\\.'), (7, 'S', 'hide')",
-    f"""INSERT INTO "{LONG}"."{ODD.replace('"', '""')}" VALUES (1, E'\\\\\\n')""",
-    "INSERT INTO _an.ev VALUES (1, 1), (2, 2)",
-    'INSERT INTO _an."v1.0001" VALUES (1)',
-    'INSERT INTO _an."EV" VALUES (5), (6)',
-    "INSERT INTO shop.root VALUES (1, 'a'), (60, 'b')",
-)
-
-_PUBLICATIONS = (
-    r"CREATE PUBLICATION archive FOR TABLE shop.shop (id, z) WHERE (z IN ('keep', E'it''s\n\t\\.')), shop.root"
-    " WITH (publish_via_partition_root)",
-    f'CREATE PUBLICATION "Odd, More" FOR TABLES IN SCHEMA _an, "{LONG}"',
-    # A row of shop.shop is sent if either has it; the leaf's rows are the root's.
-    "CREATE PUBLICATION sevens FOR TABLE shop.shop (id, z) WHERE (id = 7), shop.leaf WHERE (id > 50)",
-)
-_NAMES = 'archive,"Odd, More", sevens'
-
-_GENERATED = (
-    "CREATE TABLE shop.made (id int PRIMARY KEY, x int, y int GENERATED ALWAYS AS (x * 2) STORED, z text)",
-    "CREATE TABLE shop.listed (id int PRIMARY KEY, x int, y int GENERATED ALWAYS AS (x * 2) STORED, z text)",
-)
-_GENERATED_ROWS = (
-    "INSERT INTO shop.made (id, x) VALUES (1, 1), (2, 2)",
-    "INSERT INTO shop.listed (id, x) VALUES (1, 1), (2, 2)",
-)
-_GENERATED_PUBLICATIONS = (
-    "CREATE PUBLICATION made FOR TABLE shop.made WITH (publish_generated_columns = stored)",
-    "CREATE PUBLICATION listed FOR TABLE shop.listed (id, y)",
-)
-
-_CHANGES = (
-    "INSERT INTO shop.shop VALUES (4, 'S', 'keep'), (5, 'S', 'hide')",
-    "DELETE FROM shop.shop WHERE id IN (1, 2)",
-    "INSERT INTO _an.ev VALUES (3, 3)",
-    "UPDATE _an.ev SET a = 9 WHERE id = 1",
-    'DELETE FROM _an."EV" WHERE id = 5',
-    "UPDATE shop.root SET n = 'c' WHERE id = 60",
-)
-_GENERATED_CHANGES = (
-    "UPDATE shop.made SET x = 10 WHERE id = 1",
-    "INSERT INTO shop.made (id, x) VALUES (4, 4)",
-    "UPDATE shop.listed SET x = 10 WHERE id = 1",
-)
-
-
-@contextmanager
-def subscriber(source: Server, version: int, names: str) -> Iterator[Server]:
-    """Run a server that has subscribed to the publications, with a copy of their rows."""
-    with running_server(version) as server:
-        plain = [one.replace("GENERATED ALWAYS AS (x * 2) STORED", "") for one in _generated(version)]
-        server.execute(*_TABLES, *plain)
-        connection = f"host={source.home} port={source.port} user=postgres dbname={source.database}"
-        server.execute(f"CREATE SUBSCRIPTION copy CONNECTION '{connection}' PUBLICATION {names}")
-        copied = "SELECT count(*) = 0 FROM pg_subscription_rel WHERE srsubstate <> 'r'"
-        wait_until(lambda: server.value(copied), "the copy")
-        try:
-            yield server
-        finally:
-            server.execute("DROP SUBSCRIPTION copy")
-
-
-def _generated(version: int) -> tuple[str, ...]:
-    return _GENERATED if version >= 18 else ()
 
 
 def copied(server: Server, slot: str, names: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -143,71 +54,7 @@ def load(spark: SparkSession, folder: Path, target: Path, **options: Any) -> wal
     return walreplay.load(spark, folder, target, **{**_places(folder), **options})
 
 
-def rows_of_mirror(spark: SparkSession, target: Path, schema: str, name: str, columns: int) -> list[tuple[Any, ...]]:
-    location = target / encode_name(schema) / encode_name(name)
-    added = ("__commit_lsn", "__commit_ts", "_rescued_data")
-    own = [column for column in read(location).column_names if column not in added]
-    assert len(own) == columns, own
-    return sorted(map(tuple, collect(location, *own)))
-
-
-def rows_of_server(server: Server, schema: str, name: str, columns: list[str]) -> list[tuple[Any, ...]]:
-    chosen = sql.SQL(", ").join(map(sql.Identifier, columns))
-    with server.connect() as connection:
-        query = sql.SQL("SELECT {} FROM {}").format(chosen, sql.Identifier(schema, name))
-        return sorted(connection.execute(query).fetchall())
-
-
-@pytest.mark.parametrize("version", further(server_versions(), but=server_versions()[-1:]))
-def test_both_ways_copy_what_a_subscriber_copies_and_go_on_as_it_does(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
-) -> None:
-    monkeypatch.setenv("PGUSER", "postgres")
-    captures, base = tmp_path / "captures", tmp_path / "base"
-    captures.mkdir()
-    is_new = version >= 18
-    names = _NAMES + (",made,listed" if is_new else "")
-    with running_server(version, settings=on_tcp()) as server:
-        server.execute(*_TABLES, *_generated(version), *_ROWS, *(_GENERATED_ROWS if is_new else ()))
-        server.execute(*_PUBLICATIONS, *(_GENERATED_PUBLICATIONS if is_new else ()))
-        done = copied(server, "archive", names, base)
-        assert done.returncode == 0, done.stderr
-        with subscriber(server, version, names) as other:
-            load(spark, base, tmp_path / "mirror")
-            with snapshot(server) as seen:
-                url = f"jdbc:postgresql://127.0.0.1:{server.port}/postgres"
-                said = {"snapshot": seen.name, "consistent_point": seen.lsn, "captures": captures}
-                walreplay.load(spark, url, tmp_path / "read", publication=names, **said)
-            description = read_description(base.with_suffix(".jsonl").read_text(), "f")
-            relations = [one for same in description.relations.values() for one in same]
-
-            def assert_equal(target: Path) -> None:
-                for relation in relations:
-                    columns = [column.name for column in relation.columns]
-                    expected = rows_of_server(other, relation.namespace, relation.name, columns)
-                    found = rows_of_mirror(spark, target, relation.namespace, relation.name, len(columns))
-                    assert found == expected, relation.qualified_name
-
-            assert len(relations) == (9 if is_new else 7)
-            assert_equal(tmp_path / "mirror")
-            assert_equal(tmp_path / "read")
-            shown = {(r.name, tuple(c.name for c in r.columns)) for r in relations if r.namespace == "shop"}
-            assert ("shop", ("id", "z")) in shown
-            if is_new:
-                assert {("made", ("id", "x", "y", "z")), ("listed", ("id", "y"))} <= shown
-
-            with server.recording(captures / "1.bin", publication=names, slot="archive", make=False):
-                server.execute(*_CHANGES, *(_GENERATED_CHANGES if is_new else ()))
-            last = server.lsn()
-            query = "SELECT latest_end_lsn >= %s::text::pg_lsn FROM pg_stat_subscription WHERE relid IS NULL"
-            server.execute("SELECT pg_switch_wal()")
-            wait_until(lambda: other.value(query, format_lsn(last)), "the last change")
-            for target in (tmp_path / "mirror", tmp_path / "read"):
-                walreplay.apply(spark, captures, target)
-                assert_equal(target)
-
-
-@pytest.fixture(scope="module", params=server_versions())
+@pytest.fixture(scope="module", params=further(server_versions(), but=server_versions()[-1:]))
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     with running_server(request.param) as server:
         server.execute(

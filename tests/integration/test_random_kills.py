@@ -52,7 +52,7 @@ class _Course:
     def command(self) -> tuple[list[str], Path]:
         """Return a command with its own options, and its target."""
         target = Path(self.mirror.target)
-        name = self.chance.choice(list(self.source.names.values()))
+        name = self.chance.choice(list(self.source.tables.values())).relation.name
         match self.chance.choice(["apply", "apply", "rebuild", "maintain", "backfill", "load"]):
             case "rebuild":
                 return ["rebuild", "--table", rf"s\.{name}"], target
@@ -67,15 +67,15 @@ class _Course:
         return ["apply"], target
 
     def _load(self) -> list[str]:
-        oid = self.chance.choice(list(self.source.names))
-        named = self.source.columns(oid)
-        kinds = ", ".join(f"{name} {'int' if name == 'id' else 'string'}" for name in named)
-        rows = ", ".join(str(values).replace("None", "NULL") for values in self.source.rows(oid))
+        name, held = self.chance.choice(list(self.source.now().items()))
+        named = held.columns
+        kinds = ", ".join(f"{column} {'int' if column == 'id' else 'string'}" for column in named)
+        rows = ", ".join(str(values).replace("None", "NULL") for values in held.rows)
         query = f"SELECT * FROM VALUES {rows} AS t({', '.join(named)})" if rows else f"SELECT {kinds} WHERE false"
         described = self.folder / f"tables{self.mirror.files}.jsonl"
-        known = [self.source.relation(one) for one in self.source.names]
+        known = [one.relation for one in self.source.tables.values()]
         described.write_text(write_description(known, Description.of(known, ())))
-        where = ["--table", f"s.{self.source.names[oid]}", "--at-lsn", format_lsn(self.source.lsn)]
+        where = ["--table", name, "--at-lsn", format_lsn(self.source.lsn)]
         return ["load", "--from-query", query, *where, "--replace", "--describe", str(described)]
 
     def kill(self, command: list[str], target: Path) -> None:
@@ -106,7 +106,8 @@ class _Course:
 
     def check(self, target: Path, lsn: int) -> None:
         """Compare mirrors and histories with what the source held."""
-        for name, (columns, rows) in self.source.held[lsn].items():
+        for name, table in self.source.held[lsn].items():
+            columns, rows = table.columns, table.rows
             place = target / "s" / name.partition(".")[2]
             if not rows and not place.exists():
                 continue

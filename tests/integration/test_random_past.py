@@ -110,7 +110,7 @@ class Past:
 
     def remove(self) -> None:
         """A table's folders are gone, and are made again; or it is made again as it is."""
-        name = self.chance.choice(list(self.source.names.values()))
+        name = self.chance.choice(list(self.source.tables.values())).relation.name
         if self.chance.random() < 0.7:
             for table in self.tables(name):
                 if self.catalog is None:
@@ -122,14 +122,13 @@ class Past:
 
     def load(self) -> None:
         """A table's rows are loaded, as of a later LSN than what is applied."""
-        oid = self.chance.choice(list(self.source.names))
-        columns = ", ".join(f"{one} {'int' if one == 'id' else 'string'}" for one in self.source.columns(oid))
-        rows = self.spark.createDataFrame(self.source.rows(oid), columns)
+        name, held = self.chance.choice(list(self.source.now().items()))
+        columns = ", ".join(f"{one} {'int' if one == 'id' else 'string'}" for one in held.columns)
+        rows = self.spark.createDataFrame(held.rows, columns)
         where = self.mirror.target, self.source.lsn
         walreplay.load(
-            self.spark, rows, *where, table=f"s.{self.source.names[oid]}", replace=True, config=self.config,
-            captures=self.mirror.captures,
-        )  # fmt: skip
+            self.spark, rows, *where, table=name, replace=True, config=self.config, captures=self.mirror.captures
+        )
 
     def small(self) -> None:
         """Files are written together, and old ones removed."""
@@ -158,12 +157,12 @@ class Past:
                 continue
             assert one.sql is not None
             self.seen["exact"] += 1
-            columns, rows = held.get(one.name, (None, []))
+            table = held.get(one.name)
             frame = self.spark.sql(one.sql)
             own = [name for name in frame.columns if not name.startswith("_")]
-            assert columns is None or own == columns, (lsn, one)
+            assert table is None or own == table.columns, (lsn, one)
             found = sorted((tuple(values) for values in frame.select(*own).collect()), key=repr)
-            assert found == rows, (lsn, one, found, rows)
+            assert found == (table.rows if table else []), (lsn, one, found, table)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Sequence
-from copy import deepcopy
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,8 +19,9 @@ import walreplay
 from support.extent import further
 from support.fault_cases import FAULTS
 from support.moments import outputs_at
+from support.random_source import Held, Source
 from support.readers import read
-from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, rows_of
+from support.small_mirror import SmallMirror, rows_of
 from walreplay.errors import TargetError
 from walreplay.loading.description import Description, write_description
 from walreplay.protocol import messages as m
@@ -83,101 +83,54 @@ def test_loads_with_nothing_applied_between_them_are_repeated_in_their_order(
     assert_rebuild_changes_nothing(spark, at["captures"], target, HISTORY)
 
 
-@dataclass
-class Table:
-    """A table of a source that there is not: its rows are texts by column."""
-
-    oid: int
-    name: str
-    identity: str
-    columns: dict[str, int] = field(default_factory=lambda: {"id": INT4, "note": TEXT})
-    rows: list[dict[str, str]] = field(default_factory=list)
-
-    @property
-    def relation(self) -> m.Relation:
-        """Return what announces it."""
-        return relation(self.oid, self.name, self.columns, self.identity)
-
-    def tuple(self, row: dict[str, str]) -> m.TupleData:
-        """Return a row as it is sent; what it lacks is NULL."""
-        texts = (row.get(name) for name in self.columns)
-        return m.TupleData(tuple(m.NULL_CELL if text is None else m.Cell("t", text.encode()) for text in texts))
-
-    def key(self, row: dict[str, str]) -> m.TupleData:
-        """Return what names an old row."""
-        return self.tuple(row if self.identity == "f" else {"id": row["id"]})
-
-
-class Source:
+class Course:
     """A source at work by chance, and its mirror: loads, runs, renames, columns and tables that come and go."""
 
     def __init__(self, mirror: SmallMirror, folder: Path, chance: random.Random) -> None:
         self.mirror, self.folder, self.chance = mirror, folder, chance
         outputs = [*(["history"] if chance.random() < 0.7 else []), *(["changelog"] if chance.random() < 0.3 else [])]
         self.config: dict[str, Any] = {"outputs": ["mirror", *outputs]}
-        self.tables = [Table(9, "one", "d"), Table(10, "two", "d"), Table(11, "bag", "f")]
-        self.then: dict[int, list[Table]] = {}
+        self.source = Source(chance, mirror)
+        for name, identity in (("one", "d"), ("two", "d"), ("bag", "f")):
+            self.source.created(name, identity)
         self.applied = self.loads = 0
         self.done: list[str] = []
 
+    def oid(self) -> int:
+        return self.chance.choice(list(self.source.tables))
+
     def transaction(self) -> None:
         """Write a transaction of some tables' changes, each behind its announcement."""
-        chance, messages = self.chance, list[m.AnyMessage]()
-        for table in chance.sample(self.tables, chance.randrange(1, 3)):
-            messages.append(table.relation)
-            if chance.random() < 0.07:
-                messages.append(m.Truncate((table.oid,), 0))
-                table.rows.clear()
-            for _ in range(chance.randrange(1, 4)):
-                messages.append(self._change(table))
-        self.mirror.write(*messages)
-        self.then[100 * self.mirror.files] = deepcopy(self.tables)
-
-    def _change(self, table: Table) -> m.AnyMessage:
-        chance, kind = self.chance, self.chance.choice("iiud")
-        if not table.rows or kind == "i":
-            taken = {row["id"] for row in table.rows} if table.identity == "d" else set()
-            number = next(n for n in iter(lambda: chance.randrange(30), None) if str(n) not in taken)
-            row = {"id": str(number), **self._values(table)}
-            table.rows.append(row)
-            return m.Insert(table.oid, table.tuple(row))
-        row = chance.choice(table.rows)
-        key = table.key(row)
-        if kind == "d":
-            table.rows.remove(row)
-            is_full = table.identity == "f"
-            return m.Delete(table.oid, None if is_full else key, key if is_full else None)
-        row |= self._values(table)
-        return m.Update(table.oid, table.tuple(row), old=key if table.identity == "f" else None)
-
-    def _values(self, table: Table) -> dict[str, str]:
-        return {name: str(self.chance.randrange(100)) for name in table.columns if name != "id"}
+        oids = self.chance.sample(list(self.source.tables), self.chance.randrange(1, 3))
+        parts = (
+            self.source.changed(oid, *([m.Truncate((oid,), 0)] if self.chance.random() < 0.07 else [])) for oid in oids
+        )
+        self.source.commit(chain.from_iterable(parts))
 
     def unsent(self) -> None:
         """Change rows as a rewriting ALTER TABLE does, of which nothing is sent."""
-        for row in self.chance.choice(self.tables).rows:
-            row["note"] = f"unsent {row['note']}"
+        self.source.tables[self.oid()].rewrite(lambda values: [values[0], f"unsent {values[1]}", *values[2:]])
 
     def load(self) -> None:
         """Load some tables as they are now."""
-        self._load(100 * self.mirror.files + self.chance.randrange(1, 99), self.tables)
+        self._load(self.source.lsn + self.chance.randrange(1, 99), self.source.now())
 
     def load_late(self) -> None:
         """Load some tables as they were before what is applied."""
-        if lsns := [lsn for lsn in self.then if lsn < self.applied]:
+        if lsns := [lsn for lsn in self.source.held if 0 < lsn < self.applied]:
             lsn = self.chance.choice(lsns)
-            self._load(lsn, self.then[lsn])
+            self._load(lsn, self.source.held[lsn])
 
-    def _load(self, lsn: int, tables: Sequence[Table]) -> None:
+    def _load(self, lsn: int, tables: Mapping[str, Held]) -> None:
         self.loads += 1
         base = self.folder / f"base{self.loads}"
         base.mkdir()
-        chosen = self.chance.sample(tables, self.chance.randrange(1, len(tables) + 1))
-        for table in chosen:
-            lines = ("\t".join(row.get(name, "\\N") for name in table.columns) for row in table.rows)
-            (base / f"s.{table.name}.copy").write_text("".join(f"{line}\n" for line in lines))
+        chosen = self.chance.sample(list(tables), self.chance.randrange(1, len(tables) + 1))
+        for name in chosen:
+            lines = ("\t".join("\\N" if one is None else str(one) for one in row) for row in tables[name].rows)
+            (base / f"{name}.copy").write_text("".join(f"{line}\n" for line in lines))
         described = base.with_suffix(".jsonl")
-        described.write_text(write_description([table.relation for table in chosen], Description.of((), ())))
+        described.write_text(write_description([tables[name].relation for name in chosen], Description.of((), ())))
         to: dict[str, Any] = {"captures": self.mirror.captures, "config": self.config, "replace": True}
         walreplay.load(self.mirror.spark, base, self.mirror.target, lsn, describe=described, **to)
 
@@ -185,35 +138,27 @@ class Source:
         """Apply what there is."""
         if self.mirror.files:
             self.mirror.apply(**self.config)
-            self.applied = 100 * self.mirror.files
+            self.applied = self.source.lsn
 
     def rename(self) -> None:
-        """Give a table another name, or swap two; both write a row, by which it is known."""
-        one, two = self.chance.sample(self.tables, 2)
-        one.name, two.name = (two.name, one.name) if self.chance.random() < 0.4 else (f"{one.name}x", two.name)
-        changes = [(table.relation, self._change(table)) for table in (one, two)]
-        self.mirror.write(*(message for pair in changes for message in pair))
-        self.then[100 * self.mirror.files] = deepcopy(self.tables)
+        """Give a table another name, or swap two; they write rows, by which it is known."""
+        self.source.commit(chain.from_iterable(map(self.source.changed, self.source.rename(self.oid()))))
 
     def recreate(self) -> None:
         """Drop a table, and create one of its name."""
-        number = self.chance.randrange(len(self.tables))
-        before = self.tables[number]
-        self.tables[number] = Table(before.oid + 100, before.name, before.identity)
-        self.transaction()
+        before = self.source.tables[self.oid()].relation
+        self.source.commit(self.source.created(before.name, before.replica_identity))
 
     def alter(self) -> None:
         """Add a column, drop the last one, or widen the key's type."""
-        table = self.chance.choice(self.tables)
-        last = list(table.columns)[-1]
+        oid = self.oid()
+        columns = self.source.tables[oid].names
         if self.chance.random() < 0.3:
-            table.columns["id"] = INT8
-        elif last != "note" and self.chance.random() < 0.5:
-            del table.columns[last]
-            for row in table.rows:
-                row.pop(last, None)
+            self.source.alter(oid, wide=True)
+        elif len(columns) > 2 and self.chance.random() < 0.5:
+            self.source.alter(oid, columns=columns[:-1])
         else:
-            table.columns[f"more{len(self.done)}"] = INT4
+            self.source.alter(oid, columns=[*columns, f"more{len(self.done)}"])
 
     def go(self) -> None:
         """Do something."""
@@ -249,15 +194,15 @@ def test_a_rebuild_of_an_undamaged_target_changes_nothing(
 ) -> None:
     chance = random.Random(seed)
     monkeypatch.setenv("WALREPLAY_COMMITS", "spark" if chance.random() < 0.2 else "")
-    source = Source(SmallMirror(spark, tmp_path / "small"), tmp_path, chance)
+    course = Course(SmallMirror(spark, tmp_path / "small"), tmp_path, chance)
     for _ in range(chance.randrange(6, 16)):
-        source.go()
-    source.transaction()
-    source.apply()
+        course.go()
+    course.transaction()
+    course.apply()
     try:
-        assert_rebuild_changes_nothing(spark, source.mirror.captures, source.mirror.target, source.config)
+        assert_rebuild_changes_nothing(spark, course.mirror.captures, course.mirror.target, course.config)
     except AssertionError:
-        print(source.config, source.done)
+        print(course.config, course.done)
         raise
     finally:
         shutil.rmtree(tmp_path / "small")

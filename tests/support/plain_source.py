@@ -99,10 +99,12 @@ class Changing:
         table, chance = self.table, self.chance
         if chance.random() < 0.2:
             yield m.Truncate((table.oid,), 0)
-        elif table.relation.replica_identity == "f":
-            yield from self._of_copies(count)
         else:
-            yield from self.of_rows(count)
+            yield from self.rows(count)
+
+    def rows(self, count: int) -> Iterator[m.AnyMessage]:
+        """Yield the same without a truncate."""
+        return self._of_copies(count) if self.table.relation.replica_identity == "f" else self._of_rows(count)
 
     def _key(self, key: int) -> m.TupleData:
         return self._cells(key, *[None] * (len(self.table.names) - 1))
@@ -112,8 +114,7 @@ class Changing:
         cells = (m.NULL_CELL if one is None else m.Cell("t", str(one).encode()) for one in (*values, *more))
         return m.TupleData(tuple(cells))
 
-    def of_rows(self, count: int) -> Iterator[m.AnyMessage]:
-        """Yield changes of rows with a key."""
+    def _of_rows(self, count: int) -> Iterator[m.AnyMessage]:
         oid, chance = self.table.oid, self.chance
         there = {int(one.values[0] or "") for one in self.table.rows}
         keys = chance.sample(range(8), min(count * 2, 8))

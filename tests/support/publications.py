@@ -70,6 +70,7 @@ def _quoted(name: str) -> str:
 _PLACES: Final = (
     *(("_an", "ev"), (".hid", "_x"), ("a.b", "c.d"), ("tab\tin", "new\nline"), ("per%cent", "sla/sh"), ("..", ".")),
     *(("é", "e\u0301"), ("x" * 63, "é" * 31), ('q"uo', "it's `$1 ?"), ("C:\\x", "${x}"), ("%2F", "trail ")),
+    *(("_an", "EV"), ("_an", "v1.0001"), ("%" * 63, "o\td\n\\%/_d'\"é"), ("%" * 63, "%" * 62)),
 )
 """Schemas and tables that are paths, hidden files or escapes to somebody."""
 
@@ -87,7 +88,7 @@ def _named() -> Iterator[str]:
     for number, (schema, table) in enumerate(_PLACES):
         key, *others = map(_quoted, _columns(number))
         columns = ", ".join([f"{key} int PRIMARY KEY", *(f"{other} text" for other in others)])
-        yield f"CREATE SCHEMA {_quoted(schema)}"
+        yield f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}"
         yield f"CREATE TABLE {_quoted(schema)}.{_quoted(table)} ({columns})"
 
 
@@ -152,7 +153,7 @@ _SINCE_18: Final = ("ALTER TABLE made.g ADD v int GENERATED ALWAYS AS (x + 1) VI
 
 _TYPES: Final = ("CREATE SCHEMA", "CREATE TYPE", "CREATE DOMAIN")
 
-_SCHEMAS: Final = ", ".join(['"Live One"', "live", "kinds", *(_quoted(schema) for schema, _ in _PLACES)])
+_SCHEMAS: Final = ", ".join(['"Live One"', "live", "kinds", *dict.fromkeys(_quoted(schema) for schema, _ in _PLACES)])
 
 EVERYTHING: Final = Published("everything", ("everything",), ("CREATE PUBLICATION everything FOR ALL TABLES",), {})
 SCHEMAS: Final = Published(

@@ -5,85 +5,103 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from support.plain_source import Changing, PlainTable
-from support.small_mirror import INT4, TEXT, SmallMirror, relation
+from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation
 from walreplay.protocol import messages as m
 
-Held = dict[str, tuple[list[str], list[tuple[Any, ...]]]]
-"""Columns and rows of each table, by its name."""
+
+class Held(NamedTuple):
+    """A table at some moment, with its rows in an order."""
+
+    relation: m.Relation
+    rows: list[tuple[Any, ...]]
+
+    @property
+    def columns(self) -> list[str]:
+        return [column.name for column in self.relation.columns]
 
 
 class Source:
     """A source of small tables.
 
     Attributes:
-        names: of the tables that are there, by oid.
-        held: what these held behind each commit LSN.
+        tables: those that are there, by oid.
+        held: what these held behind each commit LSN, by their names.
     """
 
     def __init__(self, chance: random.Random, mirror: SmallMirror) -> None:
         self.chance, self.mirror = chance, mirror
-        self.names: dict[int, str] = {}
-        self.held: dict[int, Held] = {0: {}}
-        self._tables: dict[int, PlainTable] = {}
+        self.tables: dict[int, PlainTable] = {}
+        self.held: dict[int, dict[str, Held]] = {0: {}}
+        self._oid = 0
 
     @property
     def lsn(self) -> int:
         return 100 * self.mirror.files
 
-    def relation(self, oid: int, *more: str) -> m.Relation:
-        """Return a table as it is announced, with more columns at its end."""
-        columns = [*(self.columns(oid) if oid in self._tables else ("id", "v")), *more]
-        return relation(oid, self.names[oid], {name: INT4 if name == "id" else TEXT for name in columns})
-
-    def columns(self, oid: int) -> list[str]:
-        return self._tables[oid].names
-
-    def rows(self, oid: int) -> list[tuple[Any, ...]]:
-        """Return a table's rows, in an order."""
-        rows = (row.values for row in self._tables[oid].rows)
-        return sorted(((int(key or 0), *others) for key, *others in rows), key=repr)
+    def now(self) -> dict[str, Held]:
+        """Return what the tables hold now."""
+        found = {}
+        for table in self.tables.values():
+            rows = ((int(key or 0), *others) for key, *others in (row.values for row in table.rows))
+            found[table.relation.qualified_name] = Held(table.relation, sorted(rows, key=repr))
+        return found
 
     def commit(self, changes: Iterable[m.AnyMessage]) -> None:
         """Make a transaction of changes, each of which is made of what those before it have left."""
         made = []
         for change in changes:
             made.append(change)
-            for table in self._tables.values():
+            for table in self.tables.values():
                 table.play(self.lsn + 100, change)
         self.mirror.write(*made)
-        self.held[self.lsn] = {f"s.{name}": (self.columns(oid), self.rows(oid)) for oid, name in self.names.items()}
+        self.held[self.lsn] = self.now()
 
-    def created(self, name: str) -> Iterator[m.AnyMessage]:
-        """Yield the first changes of a table; another one of its name is gone."""
-        oid = max(self._tables, default=0) + 1
-        self.names = {other: own for other, own in self.names.items() if own != name} | {oid: name}
-        self._tables[oid] = PlainTable(self.relation(oid))
-        return self._changed(oid)
+    def created(self, name: str, identity: str = "d") -> Iterator[m.AnyMessage]:
+        """Make a table, and yield its first changes; another one of its name is gone."""
+        self._oid += 1
+        self.tables = {oid: one for oid, one in self.tables.items() if one.relation.name != name}
+        self.tables[self._oid] = PlainTable(relation(self._oid, name, {"id": INT4, "v": TEXT}, identity))
+        return self.changed(self._oid)
 
-    def _changed(self, oid: int, *before: m.AnyMessage) -> Iterator[m.AnyMessage]:
-        changing = Changing(self.chance, self._tables[oid], filler="x")
-        return chain(before or (self.relation(oid),), changing.of_rows(3))
+    def changed(self, oid: int, *before: m.AnyMessage) -> Iterator[m.AnyMessage]:
+        """Yield a table's announcement, and changes behind others."""
+        table = self.tables[oid]
+        return chain((table.relation, *before), Changing(self.chance, table, filler="x").rows(3))
+
+    def alter(self, oid: int, name: str = "", *, columns: Iterable[str] = (), wide: bool = False) -> None:
+        """Change a table's name, its columns or its key's type, which shows with its next changes."""
+        was = self.tables[oid].relation
+        kinds = {column.name: INT8 if wide and column.name == "id" else column.type_oid for column in was.columns}
+        kinds = {column: kinds.get(column, TEXT) for column in columns or kinds}
+        self.tables[oid].announce(relation(oid, name or was.name, kinds, was.replica_identity))
+
+    def rename(self, oid: int) -> list[int]:
+        """Let a table, and perhaps another one, have other names; give them."""
+        name = self.tables[oid].relation.name
+        others = [other for other in self.tables if other != oid]
+        if others and self.chance.random() < 0.5:
+            self.alter(oid, self.tables[others[0]].relation.name)
+            self.alter(others[0], name)
+            return [oid, others[0]]
+        self.alter(oid, f"t{self.mirror.files}")
+        return [oid]
 
     def work(self) -> None:
         """Make a transaction, mostly of plain changes."""
-        chance, oids = self.chance, list(self.names)
+        chance, oids = self.chance, list(self.tables)
         kind = chance.random()
         oid = chance.choice(oids)
         if kind < 0.65:
-            self.commit(chain.from_iterable(map(self._changed, chance.sample(oids, min(2, len(oids))))))
+            self.commit(chain.from_iterable(map(self.changed, chance.sample(oids, min(2, len(oids))))))
         elif kind < 0.72:
-            self.commit(self._changed(oid, self.relation(oid), m.Truncate((oid,), 0)))
+            self.commit(self.changed(oid, m.Truncate((oid,), 0)))
         elif kind < 0.8:
-            self.commit(self.created(self.names[oid]))
-        elif kind < 0.87 and len(oids) > 1:
-            other = next(one for one in oids if one != oid)
-            self.names[oid], self.names[other] = self.names[other], self.names[oid]
-            self.commit(chain(self._changed(oid), self._changed(other)))
+            self.commit(self.created(self.tables[oid].relation.name))
         elif kind < 0.94:
-            self.names[oid] = f"t{self.mirror.files}"
-            self.commit(self._changed(oid))
+            self.commit(chain.from_iterable(map(self.changed, self.rename(oid))))
         else:
-            self.commit(self._changed(oid, self.relation(oid, f"c{self.mirror.files}")))
+            self.alter(oid, columns=[*self.tables[oid].names, f"c{self.mirror.files}"])
+            self.commit(self.changed(oid))

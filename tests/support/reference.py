@@ -53,16 +53,20 @@ class ReplayedTable(RowStates):
         return [place for place, column in enumerate(self.relation.columns) if column.key]
 
     def announce(self, relation: m.Relation) -> None:
-        """Take over another version of the relation, which may only have more columns at its end."""
-        if relation.columns == self.relation.columns:
-            self.relation = relation
-            return
-        known = [column.name for column in self.relation.columns]
-        if [column.name for column in relation.columns][: len(known)] != known:
+        """Take over another version of the relation, which may only have more or fewer columns at its end."""
+        names, known = ([column.name for column in one.columns] for one in (relation, self.relation))
+        size = min(len(names), len(known))
+        if names[:size] != known[:size]:
             raise NotImplementedError("a relation that drops or renames columns")
-        self.relation, rows, self._open = relation, self.rows, {}
+        self.relation = relation
+        if len(names) != len(known):
+            self.rewrite(lambda values: [*values[:size], *[None] * (len(names) - size)])
+
+    def rewrite(self, change: Callable[[list[Value]], list[Value]]) -> None:
+        """Change all rows, as an ALTER TABLE does, of which nothing is sent."""
+        rows, self._open = self.rows, {}
         for row in rows:
-            row.values += [None] * (len(relation.columns) - len(known))
+            row.values = change(row.values)
             self._open.setdefault(self.image(row.values), []).append(row)
 
     def apply(self, change: Change, lsn: int, time: int, ordinal: int = 0) -> None:
