@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from support.casts import MODIFIED, VALUES, Caster
 from support.extent import further
 from support.fault_cases import fault_case, sources_of
 from support.postgres import running_server, server_versions
-from support.scenarios import FILE_BY_FILE, ONE_RUN, Applied, apply_both
+from support.scenarios import apply_file_by_file, apply_in_one_run
 from support.truth import assert_equal, mirror_tables, read_tables
 from walreplay.evolution.casts import is_uncertain
 from walreplay.evolution.convert import convert
@@ -22,40 +23,42 @@ from walreplay.evolution.convert import convert
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from walreplay.report import RunReport
     from walreplay.types import ColumnType
 
 _CASES = ("casts_without_using", "precision_of_times_lowered")
 _BY_SESSION = "public.c67"
 
 
-@pytest.fixture(scope="module")
-def applied(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Applied:
-    """Both cases, which have one capture."""
-    sources = [source for name in _CASES for source in sources_of(name)]
-    return apply_both(spark, fault_case(_CASES[0]).files, tmp_path_factory.mktemp("casts"), sources)
+_WAYS = {"one run": apply_in_one_run, "a run per file": apply_file_by_file}
+
+
+@pytest.fixture(scope="module", params=further(_WAYS, but=("a run per file",)))
+def applied(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, tuple[RunReport, ...]]:
+    """Apply the capture, which both cases have."""
+    return _WAYS[request.param](spark, fault_case(_CASES[0]).files, tmp_path_factory.mktemp("casts"))
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("runs", [ONE_RUN, FILE_BY_FILE])
 def test_rows_that_a_cast_has_changed_are_the_sources_in_keys_too(
-    spark: SparkSession, applied: Applied, runs: str
+    spark: SparkSession, applied: tuple[Path, tuple[RunReport, ...]]
 ) -> None:
-    locations = mirror_tables(applied.targets[runs])
-    names = [name for name in applied.sources if name != _BY_SESSION]
-    assert len(names) == 9
-    mirrors = read_tables(spark, {name: locations[name] for name in names})
-    assert_equal(mirrors, [applied.sources[name] for name in names])
+    sources = {source.qualified_name: source for name in _CASES for source in sources_of(name)}
+    del sources[_BY_SESSION]
+    assert len(sources) == 9
+    locations = mirror_tables(applied[0])
+    assert_equal(read_tables(spark, {name: locations[name] for name in sources}), sources.values())
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("runs", [ONE_RUN, FILE_BY_FILE])
 def test_a_cast_that_depends_on_the_session_is_warned_of_with_table_column_and_remedy(
-    applied: Applied, runs: str
+    applied: tuple[Path, tuple[RunReport, ...]],
 ) -> None:
-    warnings = [text for report in applied.reports[runs] for text in report.warnings if text.startswith(_BY_SESSION)]
-    assert len(warnings) == 1
-    assert "column v" in warnings[0]
-    assert "load --replace" in warnings[0]
+    (warning,) = [text for report in applied[1] for text in report.warnings if text.startswith(_BY_SESSION)]
+    assert "column v" in warning
+    assert "load --replace" in warning
 
 
 _QUICK = ("timestamp", "time", "interval", "double precision", "numeric(10,4)", "text", "json", "inet", "timestamp[]")
