@@ -1,6 +1,7 @@
 """The same values in text and in binary format give the same columns, however the formats are mixed."""
 
 import struct
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,16 +20,18 @@ from support.binary_cells import (
     date,
     image,
     numeric,
+    tile,
     timestamp,
 )
 from support.extent import examples
+from walreplay.decode.columns import UNCHANGED, base, make_builder, variable
 from walreplay.errors import ValueFormatError
 from walreplay.types import resolve
 from walreplay.types.builtin import BUILTIN_TYPES
 from walreplay.types.numbers import numeric_text
 
-MOOD = 90_000
-NAMES = {MOOD: ("public", "mood")}
+NAMES = {90_000 + number: ("public", name) for number, name in enumerate(("mood", "vector", "citext", "ltree"))}
+MOOD, VECTOR, CITEXT, LTREE = NAMES
 
 PLAIN = st.characters(exclude_characters="\0", codec="utf-8")
 TEXT = (st.text(PLAIN, max_size=24) | st.sampled_from(["x" * 16, "y" * 17, "größe" * 9, "z" * 32, "w" * 300])).map(
@@ -70,6 +73,15 @@ MICROS = AROUND | st.integers(-211_813_488_000_000_000, 9_223_371_331_200_000_00
 TIMESTAMPS = MICROS.map(timestamp)
 MOMENTS = MICROS.map(lambda micros: timestamp(micros, "+00"))
 
+INTERVALS = st.tuples(st.integers(0, 30), st.integers(0, 11)).map(
+    lambda own: Value(
+        " ".join(f"{n} {word}{'s' if n > 1 else ''}" for n, word in zip(own[::-1], ("mon", "day"), strict=True) if n)
+        or "00:00:00",
+        struct.pack("!qii", 0, *own),
+    )
+)
+VERSIONED = TEXT.map(lambda value: Value(value.text, b"\1" + value.binary))
+
 SCALARS = {
     16: st.booleans().map(lambda truth: Value("t" if truth else "f", bytes([truth]))),
     17: st.binary(max_size=40).map(lambda data: Value("\\x" + data.hex(), data)),
@@ -82,6 +94,7 @@ SCALARS = {
     26: integers("!I", 0, 2**32 - 1),
     28: integers("!I", 0, 2**32 - 1),
     114: TEXT,
+    142: TEXT,
     700: floats("!f", 32),
     701: floats("!d", 64),
     1042: TEXT,
@@ -89,45 +102,73 @@ SCALARS = {
     1082: DATES | st.sampled_from([date(INT32_MAX), date(-INT32_MAX - 1)]),
     1114: TIMESTAMPS | st.sampled_from([timestamp(INT64_MAX), timestamp(-INT64_MAX - 1)]),
     1184: MOMENTS | st.sampled_from([timestamp(INT64_MAX), timestamp(-INT64_MAX - 1)]),
+    1186: INTERVALS,
     1700: numerics(60, 12) | numerics(400, 200) | st.sampled_from(NOT_FINITE),
     2950: st.uuids().map(lambda number: Value(str(number), number.bytes)),
-    3802: TEXT.map(lambda value: Value(value.text, b"\1" + value.binary)),
+    3802: VERSIONED,
+    4072: VERSIONED,
     MOOD: LABEL,
+    CITEXT: TEXT,
+    LTREE: VERSIONED,
 }
 ARRAYS = {builtin.element: oid for oid, builtin in BUILTIN_TYPES.items() if builtin.element in SCALARS}
 
 
-def same_in_both_formats(column_type, values, forms, names=NAMES):
-    """Compare the columns of text alone, of binary alone, and of both mixed."""
-    texts = [None if value is None else value.text for value in values]
-    binaries = [None if value is None else Binary(value.binary) for value in values]
-    mixed = [binaries[at] if forms[at % len(forms)] else texts[at] for at in range(len(values))]
-    expected = image(convert(column_type, texts, names))
-    assert image(convert(column_type, binaries, names)) == expected
-    assert image(convert(column_type, mixed, names)) == expected
+SENT_AS = TEXT_CELL, BINARY_CELL, UNCHANGED_CELL, NO_TUPLE = range(4)
 
 
-def some(values):
-    return st.lists(st.none() | values, max_size=12)
+def courses(values):
+    """Draw what may become of a column: rows come, each in a form of its own, some are taken back, it is finished."""
+    rows = st.lists(st.tuples(st.none() | values, st.sampled_from((*SENT_AS[:2], *SENT_AS))), max_size=12)
+    lead = st.sampled_from([b"", b"1", b"9" * 7, b"\xff" * 40])
+    step = st.tuples(rows, lead) | st.integers(0, 20) | st.none()
+    return st.lists(step, min_size=1, max_size=5)
 
 
-FORMS = st.lists(st.booleans(), min_size=1, max_size=12)
+@mock.patch.object(base, "MIN_ROWS", 2)
+@mock.patch.object(variable, "_MIN_DATA", 8)
+def check_course(column_type, steps, names=NAMES):
+    """Compare columns, which have to grow, with those of text alone, each in one append."""
+    builder, kept, finished = make_builder(column_type, names), [], []
+    for step in [*steps, None]:
+        if step is None:
+            assert builder.rows == len(kept)
+            assert builder.nbytes > 0 or len(kept) < 8
+            finished.append((builder.finish(), kept))
+            kept = []
+        elif isinstance(step, int):
+            builder.truncate(min(step, len(kept)))
+            del kept[step:]
+        else:
+            rows, lead = step
+            sent = [value and (Binary(value.binary) if form == BINARY_CELL else value.text) for value, form in rows]
+            buf, offset, length, first, column = tile(sent, lead=lead)
+            forms = np.array([form for _, form in rows], np.int64)
+            length[forms == UNCHANGED_CELL], first[forms == NO_TUPLE] = UNCHANGED, -1
+            texts = [None if value is None or form > BINARY_CELL else value.text for value, form in rows]
+            rescued = builder.add_rows(buf, offset, length, first, column) or []
+            assert rescued == convert(column_type, texts, names)[1]
+            kept += texts
+    # What is finished is not written to again.
+    for column, texts in finished:
+        column.validate(full=True)
+        assert repr(column.to_pylist()) == repr(convert(column_type, texts, names)[0].to_pylist())
+        assert column.null_count or column.buffers()[0] is None
 
 
 @pytest.mark.parametrize("oid", SCALARS)
-@settings(max_examples=examples(60), deadline=None)
-@given(data=st.data(), forms=FORMS)
-def test_scalars_are_the_same_in_both_formats(oid, data, forms):
-    same_in_both_formats(resolve(oid, -1, NAMES), data.draw(some(SCALARS[oid])), forms)
+@settings(max_examples=examples(100), deadline=None)
+@given(data=st.data())
+def test_scalars_are_the_same_in_both_formats(oid, data):
+    check_course(resolve(oid, -1, NAMES), data.draw(courses(SCALARS[oid])))
 
 
 @settings(max_examples=examples(400), deadline=None)
-@given(st.integers(1, 38).flatmap(lambda p: st.tuples(st.just(p), st.integers(0, p))), st.data(), FORMS)
-def test_decimals_are_the_same_in_both_formats(modifiers, data, forms):
+@given(st.integers(1, 38).flatmap(lambda p: st.tuples(st.just(p), st.integers(0, p))), st.data())
+def test_decimals_are_the_same_in_both_formats(modifiers, data):
     precision, scale = modifiers
-    column_type = resolve(1700, (precision << 16 | scale) + 4, {})
-    values = some(numerics(precision, scale) | numerics(60, scale) | st.sampled_from(NOT_FINITE))
-    same_in_both_formats(column_type, data.draw(values), forms)
+    values = numerics(precision, scale) | numerics(60, scale) | st.sampled_from(NOT_FINITE)
+    check_course(resolve(1700, (precision << 16 | scale) + 4, {}), data.draw(courses(values)))
 
 
 @st.composite
@@ -145,24 +186,37 @@ def arrays(draw, oid, elements):
 # A float's text within an array of two dimensions is the server's, whose exponents are not Python's.
 @pytest.mark.parametrize("element", sorted(set(ARRAYS) - {17, 700, 701}))
 @settings(max_examples=examples(40), deadline=None)
-@given(data=st.data(), forms=FORMS)
-def test_arrays_are_the_same_in_both_formats(element, data, forms):
-    values = data.draw(some(arrays(element, SCALARS[element])))
-    same_in_both_formats(resolve(ARRAYS[element], -1, {}), values, forms)
+@given(data=st.data())
+def test_arrays_are_the_same_in_both_formats(element, data):
+    check_course(resolve(ARRAYS[element], -1, {}), data.draw(courses(arrays(element, SCALARS[element]))))
 
 
 @pytest.mark.parametrize("element", [17, 700, 701])
 @settings(max_examples=examples(40), deadline=None)
-@given(data=st.data(), forms=FORMS)
-def test_arrays_of_one_dimension_are_the_same_in_both_formats(element, data, forms):
+@given(data=st.data())
+def test_arrays_of_one_dimension_are_the_same_in_both_formats(element, data):
     one = st.lists(st.none() | SCALARS[element], max_size=8).map(lambda items: array(element, items))
-    same_in_both_formats(resolve(ARRAYS[element], -1, {}), data.draw(some(one)), forms)
+    check_course(resolve(ARRAYS[element], -1, {}), data.draw(courses(one)))
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(some(arrays(1700, numerics(12, 2) | st.sampled_from(NOT_FINITE))), FORMS)
-def test_arrays_of_decimals_are_the_same_in_both_formats(values, forms):
-    same_in_both_formats(resolve(ARRAYS[1700], (12 << 16 | 2) + 4, {}), values, forms)
+@given(courses(arrays(1700, numerics(12, 2) | st.sampled_from(NOT_FINITE))))
+def test_arrays_of_decimals_are_the_same_in_both_formats(steps):
+    check_course(resolve(ARRAYS[1700], (12 << 16 | 2) + 4, {}), steps)
+
+
+VECTORS = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=5).map(
+    lambda numbers: Value(
+        "[" + ",".join(str(np.float32(number)) for number in numbers) + "]",
+        struct.pack(f"!hh{len(numbers)}f", len(numbers), 0, *numbers),
+    )
+)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(courses(VECTORS))
+def test_vectors_are_the_same_in_both_formats(steps):
+    check_course(resolve(VECTOR, -1, NAMES), steps)
 
 
 @settings(max_examples=examples(1000), deadline=None)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from support.binary_cells import Binary, convert, tile
-from walreplay.decode.columns import UNCHANGED, make_builder
+from walreplay.decode.columns import make_builder
 from walreplay.errors import ValueFormatError
 from walreplay.types import Rescued, resolve
 
@@ -75,95 +75,6 @@ def test_a_value_is_the_same_in_text_and_in_binary(oid, typmod):
     expected = values(oid, [text], typmod)
     assert values(oid, [cell], typmod) == expected
     assert expected != [None]
-
-
-@pytest.mark.parametrize(("oid", "typmod"), SAMPLES)
-def test_formats_may_change_from_row_to_row(oid, typmod):
-    text, cell = sample(oid, typmod)
-    for cells in ([text, cell, None, cell, text], [cell, None, text, text, cell], [None, cell, cell, text]):
-        expected = values(oid, [None if part is None else text for part in cells], typmod)
-        assert values(oid, cells, typmod) == expected
-
-
-@pytest.mark.parametrize(("oid", "typmod"), SAMPLES)
-def test_formats_may_change_from_append_to_append(oid, typmod):
-    text, cell = sample(oid, typmod)
-    builder = make_builder(resolve(oid, typmod, NAMES), NAMES)
-    for cells in ([cell] * 3, [cell, None], [cell, text], [None, None], [text], [text, cell], [cell]):
-        assert builder.add_rows(*tile(cells, lead=b"lead")) is None
-    array = builder.finish()
-    array.validate(full=True)
-    one = values(oid, [text], typmod)
-    expected = one * 4 + [None] + one * 2 + [None, None] + one * 4
-    assert array.to_pylist() == expected
-
-
-@pytest.mark.parametrize(("oid", "typmod"), SAMPLES)
-def test_null_unchanged_and_missing_tuples_are_null(oid, typmod):
-    for cell in sample(oid, typmod):
-        buf, offset, length, first, column = tile([cell] * 4)
-        length[1], length[2], first[3] = -1, UNCHANGED, -1
-        builder = make_builder(resolve(oid, typmod, NAMES), NAMES)
-        for _ in range(2):
-            assert builder.add_rows(buf, offset, length, first, column) is None
-        array = builder.finish()
-        array.validate(full=True)
-        assert array.is_valid().to_pylist() == [True, False, False, False] * 2
-
-
-@pytest.mark.parametrize(("oid", "typmod"), SAMPLES)
-def test_a_column_without_nulls_has_no_bitmap(oid, typmod):
-    for cell in sample(oid, typmod):
-        array, _ = convert(resolve(oid, typmod, NAMES), [cell] * 3, NAMES)
-        assert array.null_count == 0
-        assert array.buffers()[0] is None
-
-
-@pytest.mark.parametrize(("oid", "typmod"), SAMPLES)
-def test_many_appends_equal_one(oid, typmod):
-    column_type = resolve(oid, typmod, NAMES)
-    cells = [*sample(oid, typmod), None] * 800
-    whole, _ = convert(column_type, cells, NAMES)
-    builder = make_builder(column_type, NAMES)
-    for start in range(0, len(cells), 700):
-        builder.add_rows(*tile(cells[start : start + 700]))
-    assert builder.rows == len(cells)
-    assert builder.nbytes > 0
-    assert builder.finish().equals(whole)
-    assert (builder.rows, len(builder.finish())) == (0, 0)
-
-
-@pytest.mark.parametrize(("oid", "typmod"), SAMPLES)
-def test_a_finished_column_is_not_written_to_again(oid, typmod):
-    for cell in sample(oid, typmod):
-        builder = make_builder(resolve(oid, typmod, NAMES), NAMES)
-        builder.add_rows(*tile([cell]))
-        array = builder.finish()
-        before = array.to_pylist()
-        builder.add_rows(*tile([None, None, cell]))
-        builder.finish()
-        assert array.to_pylist() == before
-
-
-@pytest.mark.parametrize(("oid", "typmod"), SAMPLES)
-def test_where_a_cell_lies_makes_no_difference(oid, typmod):
-    text, cell = sample(oid, typmod)
-    column_type = resolve(oid, typmod, NAMES)
-    for one in (text, cell):
-        for lead in (b"", b"1", b"9" * 7, b"\xff" * 40):
-            array, rescued = convert(column_type, [one], NAMES, lead=lead)
-            assert (array.to_pylist(), rescued) == (values(oid, [text], typmod), [])
-
-
-@pytest.mark.parametrize(("oid", "typmod"), SAMPLES)
-def test_rows_taken_back_leave_nothing(oid, typmod):
-    for cell in sample(oid, typmod):
-        builder = make_builder(resolve(oid, typmod, NAMES), NAMES)
-        builder.add_rows(*tile([cell, None]))
-        builder.truncate(1)
-        builder.add_rows(*tile([cell]))
-        whole, _ = convert(resolve(oid, typmod, NAMES), [cell, cell], NAMES)
-        assert builder.finish().equals(whole)
 
 
 @pytest.mark.parametrize(

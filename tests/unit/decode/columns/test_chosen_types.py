@@ -6,8 +6,7 @@ import struct
 import pyarrow as pa
 import pytest
 
-from support.binary_cells import Binary, convert, held, image, singles, tile
-from walreplay.decode.columns import make_builder
+from support.binary_cells import Binary, convert, held, image, singles
 from walreplay.errors import ValueFormatError
 from walreplay.types import DoesNotFit, Rescued, TypeOptions, resolve
 from walreplay.types.composite import floats_from_text
@@ -68,21 +67,6 @@ def test_vectors_come_in_binary_too():
     sent = Binary(struct.pack("!hhff", 2, 0, 0.1, -2.5))
     array, rescued = convert(VECTOR, [sent, "[1]", sent], names)
     assert (array.to_pylist(), rescued) == ([singles(0.1, -2.5), [1.0], singles(0.1, -2.5)], [])
-
-
-def test_many_appends_of_vectors_equal_one():
-    cells = ["[1,2]", None, "[3]", "x"] * 900
-    whole, rescued = convert(VECTOR, cells)
-    builder = make_builder(VECTOR)
-    for start in range(0, len(cells), 700):
-        assert builder.add_rows(*tile(cells[start : start + 700]))
-    assert builder.nbytes > 0
-    assert builder.finish().equals(whole)
-    assert (len(builder.finish()), len(rescued)) == (0, 900)
-    builder.add_rows(*tile(["[1]", "[2,3]"]))
-    builder.truncate(1)
-    builder.add_rows(*tile(["[4]"]))
-    assert builder.finish().to_pylist() == [[1.0], [4.0]]
 
 
 OVERRIDES = {
