@@ -14,7 +14,7 @@ import pytest
 import walreplay
 from support.captures import case
 from support.command import run_walreplay
-from support.damage import Damage, damages, first_commit
+from support.damage import damages, first_commit
 from support.extent import further
 from support.truth import assert_mirror_equals, mirror_tables
 from walreplay.cli import main
@@ -26,18 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-_CASES = {"raw": "o01", "pgcopy": "o02", "recvlogical": "o05", "copydata": "o06"}
-"""One capture of each framing."""
-
 _FILE = "0001.bin"
-
-
-def _damaged() -> list[tuple[str, Damage]]:
-    return [
-        (framing, damage)
-        for framing, name in _CASES.items()
-        for damage in damages(case(name).files[0].read_bytes(), case(name).framing)
-    ]
 
 
 def _assert_one_error(code: int, stderr: str, target: Path) -> str:
@@ -69,9 +58,9 @@ def _write_torn(captures: Path) -> None:
 
 
 def _write_flipped(captures: Path) -> None:
-    _, damage = _damaged()[0]
+    recorded = case("o01")
     captures.mkdir()
-    captures.joinpath(_FILE).write_bytes(damage.data)
+    captures.joinpath(_FILE).write_bytes(next(damages(recorded.files[0].read_bytes(), recorded.framing)).data)
 
 
 _BAD = {
@@ -97,25 +86,6 @@ def test_one_error_names_what_is_wrong(
     error = _assert_one_error(code, capsys.readouterr().err, target)
     assert named in error
     assert ". " in error.rstrip(".")  # what to do follows what is wrong
-
-
-@pytest.mark.parametrize(
-    ("framing", "damage"),
-    further(_damaged(), but=_damaged()[::5]),
-    ids=lambda v: v.name if isinstance(v, Damage) else v,
-)
-def test_one_error_tells_where_a_byte_was_flipped(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], framing: str, damage: Damage
-) -> None:
-    captures, target = tmp_path / "captures", tmp_path / "mirror"
-    captures.mkdir()
-    captures.joinpath(_FILE).write_bytes(damage.data)
-    code = main(["apply", "--captures", str(captures), "--target", str(target)])
-    error = _assert_one_error(code, capsys.readouterr().err, target)
-    assert _FILE in error
-    offset = re.search(r"offset ([\d,]+)", error)
-    assert offset is not None
-    assert damage.message - 64 <= int(offset[1].replace(",", "")) < damage.message + 2000
 
 
 def test_tables_that_are_there_stay_as_they_were(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from support.batches import listed
 from support.captures import case
+from support.damage import damages
 from support.extent import examples, further
 from support.framings import frame, reframe
 from support.runs import Files, Planned, cut, grown_to, plan_run, plan_runs
@@ -282,6 +283,16 @@ def test_a_broken_tag_or_length_is_told_or_breaks_one_value(name: str, framing: 
     assert outline(got) == outline(rows)
     differing = [pair for name in rows for pair in zip(rows[name], got[name], strict=True) if pair[0] != pair[1]]
     assert len(differing) <= 1
+
+
+@pytest.mark.parametrize("name", ["o01", "o02", "o05", "o06"])
+def test_an_error_tells_where_a_byte_was_flipped(name: str) -> None:
+    """One capture of each framing."""
+    for damage in damages(stream(name), case(name).framing):
+        with pytest.raises(WalReplayError) as caught:
+            joined([rows_of(planned.plan, files) for files, planned in plan_runs([{"whole": damage.data}])])
+        assert caught.value.offset is not None
+        assert damage.message - 64 <= caught.value.offset < damage.message + 2000, damage.name
 
 
 @pytest.mark.parametrize("name", further(CAPTURES, but=("o01", "o02", "o05", "o06", "o18", "o19")))
