@@ -10,7 +10,7 @@ import pytest
 
 import walreplay
 from support.captures import case
-from support.framings import NEW, OLD, Form
+from support.framings import NEW, OLD, Form, transaction
 from support.readers import read
 from support.small_mirror import INT4, relation, row
 from support.truth import mirror_tables
@@ -67,7 +67,7 @@ def test_a_file_that_stands_in_the_way_is_named(spark: SparkSession, tmp_path: P
     """Where the target, its ledger, a schema's or a table's folder should be."""
     captures = tmp_path / "captures"
     captures.mkdir()
-    messages = [m.Begin(100, 100, 1), relation(1, "t", {"id": INT4}), m.Insert(1, row(1)), m.Commit(0, 100, 108, 100)]
+    messages = transaction(100, relation(1, "t", {"id": INT4}), m.Insert(1, row(1)))
     (captures / "1.bin").write_bytes(Form(Framing.RAW).write(messages))
     for number, place in enumerate(("", "_walreplay", "s", "s/t")):
         target = tmp_path / str(number)

@@ -178,7 +178,7 @@ def test_what_is_exact_is_what_the_source_held(
         past.make(4 if seed == 0 else 8)
         applied = walreplay.status(spark, past.mirror.target).applied_lsn or 0
         ends = [lsn for lsn in sorted(past.source.held)[1:] if lsn <= applied]
-        for lsn in past.chance.sample(ends, min(3 if seed == 0 else 20, len(ends))):
+        for lsn in past.chance.sample(ends, min(2 if seed == 0 else 20, len(ends))):
             past.ask(lsn + past.chance.choice([0, 0, 50]) if lsn != ends[-1] else lsn)
     finally:
         print(f"seed {seed}: {past.seen['LSNs']} LSNs, {past.seen['answers']} answers, {past.seen['exact']} exact")

@@ -14,7 +14,7 @@ import walreplay
 from support.captures import Case, case
 from support.extent import further
 from support.fault_cases import FAULTS
-from support.framings import frame
+from support.framings import frame, transaction
 from support.readers import collect
 from support.truth import assert_mirror_equals, mirror_tables
 from support.wire import encode
@@ -34,13 +34,6 @@ TABLE = m.Relation(9, "public", "t", "d", (m.Column("id", 23, -1, True), m.Colum
 
 def row(key: int, body: str = "x") -> m.Insert:
     return m.Insert(9, m.TupleData((m.Cell("t", str(key).encode()), m.Cell("t", body.encode()))))
-
-
-def transaction(lsn: int, *changes: m.AnyMessage, origin: str | None = None) -> list[m.AnyMessage]:
-    begin: list[m.AnyMessage] = [m.Begin(lsn, lsn, lsn % 1000)]
-    if origin is not None:
-        begin.append(m.Origin(lsn - 1, origin))
-    return [*begin, *changes, m.Commit(0, lsn, lsn + 8, lsn)]
 
 
 def write(captures: Path, name: str, messages: Sequence[m.AnyMessage]) -> Path:
@@ -134,8 +127,8 @@ def test_origins_can_be_left_out(
     captures, target = tmp_path / "captures", tmp_path / "mirror"
     messages = [
         *transaction(100, TABLE, row(1)),
-        *transaction(200, row(2), origin="node_b"),
-        *transaction(300, row(3), origin="node_c"),
+        *transaction(200, m.Origin(199, "node_b"), row(2)),
+        *transaction(300, m.Origin(299, "node_c"), row(3)),
     ]
     write(captures, "1.bin", messages)
     apply(spark, captures, target, origins)

@@ -16,7 +16,7 @@ from support.batches import listed
 from support.captures import case
 from support.damage import damages
 from support.extent import examples, further
-from support.framings import frame, reframe
+from support.framings import frame, reframe, transaction
 from support.runs import Files, Planned, cut, grown_to, plan_run, plan_runs
 from support.wire import encode
 from walreplay.changes import decode_plan
@@ -132,10 +132,6 @@ def test_files_compressed_each_by_itself_change_nothing(name: str, data: st.Data
     first = data.draw(st.integers(1, len(files)), label="first")
     stages = [dict(list(files.items())[:first])] if sum(map(len, list(plain.values())[:first])) >= 64 else []
     check_same(name, list(plan_runs([*stages, files])))
-
-
-def transaction(lsn: int, *changes: m.AnyMessage) -> list[m.AnyMessage]:
-    return [m.Begin(lsn, lsn, 7), *changes, m.Commit(0, lsn, lsn + 8, lsn)]
 
 
 TABLE = m.Relation(9, "s", "t", "d", (m.Column("id", 23, -1, True),))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.extent import examples
-from support.framings import frame
+from support.framings import frame, transaction
 from support.histories import (
     BYTEA,
     FLOAT8,
@@ -193,7 +193,7 @@ def test_a_configured_key_that_is_not_unique_stops_the_run(cut_at: int) -> None:
     rows = [m.TupleData((m.Cell("t", b"1"), m.Cell("t", text))) for text in (b"a", b"b")]
     messages: list[m.AnyMessage] = [table.relation]
     for number, row in enumerate(rows):
-        messages += [m.Begin(100 + number, 1, 7), m.Insert(table.relation.oid, row), m.Commit(0, 100 + number, 200, 1)]
+        messages += transaction(100 + number, m.Insert(table.relation.oid, row))
     data = frame(messages, Framing.RAW)
     files = cut(data, [len(frame(messages[:cut_at], Framing.RAW))])
     ((stage, planned),) = plan_runs([files])

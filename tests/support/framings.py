@@ -108,6 +108,14 @@ class Form:
         return self.write(message for _, message in read_stream(data, framing=source))
 
 
+def transaction(
+    lsn: int, *changes: m.AnyMessage, time: int | None = None, xid: int | None = None
+) -> list[m.AnyMessage]:
+    """Return an ordinary transaction, which commits at its LSN if no time is given."""
+    time, xid = lsn if time is None else time, lsn % 1000 if xid is None else xid
+    return [m.Begin(lsn, time, xid), *changes, m.Commit(0, lsn, lsn + 8, time)]
+
+
 def frame(items: Iterable[m.AnyMessage | Keepalive], framing: Framing, *, trailer: bool = True) -> bytes:
     """Write messages as `Form.write` does."""
     return Form(framing).write(items, trailer=trailer)

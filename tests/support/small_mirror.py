@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import walreplay
-from support.framings import frame
+from support.framings import frame, transaction
 from support.readers import collect, read
 from support.truth import mirror_tables
 from walreplay.protocol import messages as m
@@ -74,9 +74,8 @@ class SmallMirror:
         """Bring the next file."""
         self.files += 1
         lsn = 100 * self.files
-        messages = [m.Begin(lsn, lsn, self.files), *changes, m.Commit(0, lsn, lsn + 8, lsn)]
         path = self.captures / f"{self.files:03}.bin"
-        path.write_bytes(frame(messages, Framing.RAW))
+        path.write_bytes(frame(transaction(lsn, *changes, xid=self.files), Framing.RAW))
         return path
 
     def apply(

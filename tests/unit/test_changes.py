@@ -7,7 +7,7 @@ import pytest
 import zstandard
 
 from support.captures import case
-from support.framings import frame
+from support.framings import frame, transaction
 from walreplay import read_changes
 from walreplay.changes import decode_plan, plan_files
 from walreplay.errors import CaptureError, ConfigError, FramingError, MalformedMessage, OrderError
@@ -21,10 +21,6 @@ META = ["__op", "__commit_lsn", "__commit_ts", "__xid", "__ordinal"]
 def write(path, messages, framing=Framing.RAW):
     path.write_bytes(frame(messages, framing))
     return path
-
-
-def transaction(lsn, *changes, time=5):
-    return [m.Begin(lsn, time, lsn % 1000), *changes, m.Commit(0, lsn, lsn + 8, time)]
 
 
 def text(*values):
@@ -51,7 +47,7 @@ def test_columns_are_the_metadata_then_the_relations_typed(tmp_path):
     ]
     (row,) = batch.data.to_pylist()
     assert (row["__op"], row["__commit_lsn"], row["__xid"], row["__ordinal"]) == ("c", 100, 100, 0)
-    assert batch.data.column("__commit_ts").cast(pa.int64()).to_pylist() == [POSTGRES_EPOCH_UNIX_MICROS + 5]
+    assert batch.data.column("__commit_ts").cast(pa.int64()).to_pylist() == [POSTGRES_EPOCH_UNIX_MICROS + 100]
     assert (row["id"], row["note"]) == (1, "x")
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from support.framings import frame
+from support.framings import frame, transaction
 from support.wire import encode
 from walreplay.decode.decoder import Decoder
 from walreplay.decode.files import ScanTask, scan_file
@@ -29,10 +29,6 @@ def said(lsn, note, *, xid=None, of=()):
     columns = [{"n": 1, "name": "id", "type": 23}, {"n": note, "name": "note", "type": 25, "missing": f"old {note}"}]
     values = {"walreplay": 1, "oid": 9, "natts": note, "xids": list(of), "columns": columns}
     return m.Message(True, lsn, PREFIX, json.dumps(values).encode(), xid)
-
-
-def transaction(lsn, *changes):
-    return [m.Begin(lsn, lsn, 7), *changes, m.Commit(0, lsn, lsn + 8, lsn)]
 
 
 def runs(*archives, seen=lambda column: column.number):

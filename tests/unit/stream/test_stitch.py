@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from support.framings import frame
+from support.framings import frame, transaction
 from support.runs import plan_runs
 from support.wire import encode
 from walreplay.changes import plan_files
@@ -20,10 +20,6 @@ LONG = m.Message(False, 90, "prefix", b"x" * 10_000)
 
 def row(*values):
     return m.Insert(9, m.TupleData(tuple(m.Cell("t", value) for value in values)))
-
-
-def transaction(lsn, *changes):
-    return [m.Begin(lsn, lsn, 7), *changes, m.Commit(0, lsn, lsn + 8, lsn)]
 
 
 def files(tmp_path, *parts):
