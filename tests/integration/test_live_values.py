@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from support.binary_cells import tile
+from support.extent import further
 from support.postgres import TEXT_SETTINGS, running_server, server_versions
 from support.random_values import (
     PGVECTOR_SAMPLES,
@@ -130,7 +131,7 @@ class Oracle:
             self.connection.execute("DROP TABLE taken, drawn")
 
 
-@pytest.fixture(scope="module", params=server_versions())
+@pytest.fixture(scope="module", params=further(server_versions(), but=server_versions()[-1:]))
 def oracle(request: pytest.FixtureRequest) -> Iterator[Oracle]:
     with running_server(request.param) as server, server.connect() as connection:
         for statement in (*_SETTINGS, *_PREPARED, *USER_DEFINED, "CREATE EXTENSION vector"):

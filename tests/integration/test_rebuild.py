@@ -307,9 +307,8 @@ def test_what_cannot_be_made_again_is_refused(spark: SparkSession, tmp_path: Pat
     assert [one.action for one in rebuilt(small, r"s\.orders", SAID).tables] == ["overwritten"]
 
 
-@pytest.mark.parametrize(
-    "unwanted", [{"table_exclude_list": [r"s\.orders"]}, pytest.param({"outputs": ["mirror"]}, marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("unwanted", [{"table_exclude_list": [r"s\.orders"]}, {"outputs": ["mirror"]}])
 def test_a_table_created_again_while_it_was_not_wanted_is_made_once_it_has_a_row(
     small: SmallMirror, tmp_path: Path, unwanted: dict[str, Any]
 ) -> None:
