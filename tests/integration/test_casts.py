@@ -33,7 +33,7 @@ _BY_SESSION = "public.c67"
 _WAYS = {"one run": apply_in_one_run, "a run per file": apply_file_by_file}
 
 
-@pytest.fixture(scope="module", params=further(_WAYS, but=("a run per file",)))
+@pytest.fixture(scope="module", params=further(_WAYS, but=("one run",)))
 def applied(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, tuple[RunReport, ...]]:
