@@ -5,8 +5,7 @@ And an index in memory, with which archives are joined without Spark.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -228,7 +227,3 @@ class _Joining(Joining):
             except WalReplayError as error:
                 found[path] = error
         return found
-
-
-def facts_of(joined: Iterable[Joined]) -> Counter[FileFacts]:
-    return Counter(one.facts for one in joined if one.facts is not None)
