@@ -20,7 +20,7 @@ from walreplay.session.folders import MountedFolder
 from walreplay.spark.staging import Staged, Staging
 from walreplay.spark.workers.rows import Total
 from walreplay.table.placement import Move
-from walreplay.table.plan import RunPlan, plan_tables
+from walreplay.table.plan import TablesPlan, plan_tables
 from walreplay.table.registry import MirrorEntry
 from walreplay.table.versions import Catalogue
 
@@ -96,7 +96,7 @@ class Mirror:
         self._take(plan_tables(catalogue, staged, staging.uses, truncated, self.entries, self.settings, self.target))
         self.stored = to_json(planned.plan.resume)
 
-    def _take(self, run: RunPlan) -> None:
+    def _take(self, run: TablesPlan) -> None:
         for step in run.placement.moves:
             self._move(step)
         for table in run.tables:

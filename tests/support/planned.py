@@ -15,7 +15,7 @@ from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.spark.staging import Staged, StagedVersion, VersionSegment
 from walreplay.stream.plan import Plan, Resume
-from walreplay.table.plan import RunPlan, plan_tables
+from walreplay.table.plan import TablesPlan, plan_tables
 from walreplay.table.registry import MirrorEntry
 from walreplay.table.versions import Catalogue, Version
 
@@ -123,7 +123,7 @@ def run_plan(
     before: Sequence[m.Relation] = (),
     target: Target = MIRROR,
     layouts: Sequence[Layout] = (),
-) -> RunPlan:
+) -> TablesPlan:
     """Plan a run whose changes come in this order."""
     settings = settings or Settings()
     changes = [item if isinstance(item, Used) else Used(item) for item in used]

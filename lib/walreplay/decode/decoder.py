@@ -15,8 +15,8 @@ import numpy as np
 from walreplay.decode.announcements import Layout, Layouts
 from walreplay.decode.change_batch import ChangeBatch, RowPlaces, WalkedBytes, type_names, types_by_names
 from walreplay.decode.gathered import RelationRows
-from walreplay.decode.kernels import programs as words
-from walreplay.decode.kernels import walk_words as walk
+from walreplay.decode.kernels import programs
+from walreplay.decode.kernels import walk_words as words
 from walreplay.decode.placing import Placer, Refusal, Tile
 from walreplay.decode.stream import StreamWalker, Uses, outside
 from walreplay.decode.walk import RECORD, Place
@@ -91,7 +91,7 @@ MOST_RELATIONS: Final = 8192
 MOST_NAMES: Final = 1 << 20
 """So many type names are kept in all, if relation versions differ in the types that were known at their time."""
 
-_KIND_OF_OP: Final = {"c": walk.INSERT, "u": walk.UPDATE, "d": walk.DELETE, "t": walk.TRUNCATE}
+_KIND_OF_OP: Final = {"c": words.INSERT, "u": words.UPDATE, "d": words.DELETE, "t": words.TRUNCATE}
 
 _NO_FILE: Final = WalkedBytes("")
 
@@ -235,7 +235,7 @@ class Decoder(StreamWalker):
         """Yield the gathered rows of a relation version and forget it; if more rows come, it is begun again."""
         rows = self._rows.pop(relation)
         for slot in rows.slots:
-            self._placer.programs[slot] = words.UNSEEN
+            self._placer.programs[slot] = programs.UNSEEN
             del self._slot_rows[slot]  # the kernel asks for a program again at the next row (`Refusal.NEW`)
         if rows.rows:
             yield rows.finish()
@@ -281,48 +281,48 @@ class Decoder(StreamWalker):
         self._slot_rows = {}
         state, commit = self.kernel.state, self._commit
         # Commit LSNs only rise, so a load leaves nothing out whose LSN is not above the first of them.
-        lowest = commit.commit_lsn if commit is not None else walk.NO_LSN if place is None else place.high_lsn + 1
+        lowest = commit.commit_lsn if commit is not None else words.NO_LSN if place is None else place.high_lsn + 1
         self._load_lsns = {oid: lsn for oid, lsn in self._filter.load_lsns.items() if lsn > lowest}
         self._leaves_out = bool(len(self._skipped_kinds) or self._filter.last_truncates or self._load_lsns)
         # If some rows are left out, they are chosen in the tile's arrays, and the others are placed later.
         self.kernel.placer = None if self._leaves_out else self._placer
-        state[walk.RECORDING] = self._recording
+        state[words.RECORDING] = self._recording
         if commit is None:
-            state[walk.SKIP_LOCAL] = not self._filter.wants_origin(None)
+            state[words.SKIP_LOCAL] = not self._filter.wants_origin(None)
             self._defer_inner()
             return
         self.kernel.aborted = np.array(commit.aborted, np.int64)
         self._set_commit(commit)
-        state[walk.ORDINAL] = commit.ordinal  # rows that have rolled back have no ordinals
-        state[walk.SKIP] = 0 if commit.applied else walk.NOT_COUNTED if commit.resent else walk.LEFT_OUT
-        state[walk.ORIGIN] = self.origin_number(commit.origin)
+        state[words.ORDINAL] = commit.ordinal  # rows that have rolled back have no ordinals
+        state[words.SKIP] = 0 if commit.applied else words.NOT_COUNTED if commit.resent else words.LEFT_OUT
+        state[words.ORIGIN] = self.origin_number(commit.origin)
 
     def _set_commit(self, commit: SegmentCommit) -> None:
         state = self.kernel.state
-        state[walk.LSN], state[walk.COMMIT_TS], state[walk.XID] = commit.commit_lsn, commit.commit_time, commit.xid
+        state[words.LSN], state[words.COMMIT_TS], state[words.XID] = commit.commit_lsn, commit.commit_time, commit.xid
 
     def _defer_inner(self) -> None:
         """Leave out streamed and prepared transactions, which are decoded where they commit."""
         inner = self._inner is not None
         state = self.kernel.state
-        if inner or state[walk.TXN] == walk.IDLE:
-            state[walk.SKIP] = walk.NOT_COUNTED if inner else 0  # like a copy: it is counted where it commits
-        state[walk.RECORDING] = self._recording and not inner
+        if inner or state[words.TXN] == words.IDLE:
+            state[words.SKIP] = words.NOT_COUNTED if inner else 0  # like a copy: it is counted where it commits
+        state[words.RECORDING] = self._recording and not inner
 
     def _open(self, lsn: int, time: int, xid: int, ordinal: int) -> None:
         if self._commit is None:
             super()._open(lsn, time, xid, ordinal)
         else:
             # Rows have the LSN and time of the commit (`_set_commit`), not those of the Begin Prepare.
-            self.kernel.state[walk.TXN] = walk.OPEN
+            self.kernel.state[words.TXN] = words.OPEN
 
     def _set_origin(self, name: str | None) -> None:
         state = self.kernel.state
         if self._commit is not None or self._inner is not None:  # a deferred one's origin comes with its commit
             return
         super()._set_origin(name)
-        left_out = 0 if self._filter.wants_origin(name) else walk.LEFT_OUT
-        state[walk.SKIP] = walk.NOT_COUNTED if state[walk.LSN] <= state[walk.HIGH_LSN] else left_out
+        left_out = 0 if self._filter.wants_origin(name) else words.LEFT_OUT
+        state[words.SKIP] = words.NOT_COUNTED if state[words.LSN] <= state[words.HIGH_LSN] else left_out
 
     def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
         """Return the relations that the deferred transaction knows; none if its rows are left out."""
@@ -396,9 +396,9 @@ class Decoder(StreamWalker):
     def _take_message(self, message: m.Message, is_deferred: bool) -> None:
         state, position = self.kernel.state, list[int]()
         if message.transactional:
-            if is_deferred or state[walk.SKIP] or self._is_aborted(message.xid):
+            if is_deferred or state[words.SKIP] or self._is_aborted(message.xid):
                 return
-            position = state[[walk.LSN, walk.COMMIT_TS, walk.XID, walk.ORDINAL]].tolist()  # outside there is none
+            position = state[[words.LSN, words.COMMIT_TS, words.XID, words.ORDINAL]].tolist()  # outside there is none
         elif not self.is_new_message or self._commit is not None:
             return
         self._messages.append(LogicalMessage(message.lsn, message.prefix, message.content, *position))
@@ -414,10 +414,10 @@ class Decoder(StreamWalker):
     def _record_open(self) -> None:
         """Record the part of a transaction that does not end in the stretch."""
         state, commit = self.kernel.state, self._commit
-        if not self._recording or (commit is None and (state[walk.TXN] != walk.OPEN or self.gid is not None)):
+        if not self._recording or (commit is None and (state[words.TXN] != words.OPEN or self.gid is not None)):
             return
-        begin_offset = walk.NO_OFFSET if commit is not None else state[walk.BEGIN_AT]  # a segment has no Begin
-        values = state[[walk.LSN, walk.COMMIT_TS, walk.XID, walk.ROWS, walk.DIGEST, walk.ORIGIN]]
+        begin_offset = words.NO_OFFSET if commit is not None else state[words.BEGIN_AT]  # a segment has no Begin
+        values = state[[words.LSN, words.COMMIT_TS, words.XID, words.ROWS, words.DIGEST, words.ORIGIN]]
         session = self._session if commit is None else commit.session
         self._record(np.array([(*values, begin_offset)], RECORD), session, ended=False)
 
@@ -481,14 +481,14 @@ class Decoder(StreamWalker):
     @property
     def _walked_share(self) -> float:
         """The share of the bytes that was walked; 1 if it is too small for an estimate."""
-        share = float(self.kernel.state[walk.POS]) / len(self._view)  # of the buffer, not of the stretch
+        share = float(self.kernel.state[words.POS]) / len(self._view)  # of the buffer, not of the stretch
         return share if share > _LEAST_SHARE else 1
 
     def _begin_slot(self, slot: int) -> Iterator[ChangeBatch]:
         """Place a slot's rows from here on, if they are wanted."""
         relation = self.slot_relations[slot]
         if relation is None or not self._wants(relation):
-            self._placer.programs[slot] = words.NO_PROGRAM
+            self._placer.programs[slot] = programs.NOT_WANTED
             return
         rows = self._rows.get(relation)
         if rows is None:
@@ -526,8 +526,8 @@ class Decoder(StreamWalker):
         """Return which rows are wanted; empty for all."""
         if not self._leaves_out:
             return _ALL
-        slots, lsns = tile.rows[:, words.ROW_SLOT], tile.rows[:, words.ROW_LSN]
-        mask = ~np.isin(tile.rows[:, words.ROW_KIND].astype(np.uint8), self._skipped_kinds)
+        slots, lsns = tile.rows[:, programs.ROW_SLOT], tile.rows[:, programs.ROW_LSN]
+        mask = ~np.isin(tile.rows[:, programs.ROW_KIND].astype(np.uint8), self._skipped_kinds)
         for slot in np.unique(slots).tolist() if self._load_lsns else ():
             relation = self.slot_relations[slot]
             if relation is not None and relation.oid in self._load_lsns:
@@ -540,7 +540,7 @@ class Decoder(StreamWalker):
                 continue
             lsn, ordinal = last_truncate
             truncated = mask & (slots == slot)
-            truncated &= (lsns < lsn) | ((lsns == lsn) & (tile.rows[:, words.ROW_ORDINAL] <= ordinal))
+            truncated &= (lsns < lsn) | ((lsns == lsn) & (tile.rows[:, programs.ROW_ORDINAL] <= ordinal))
             if truncated.any():
                 # Moved to the end, because a version may come back after another one.
                 self._truncated.pop(relation, None)

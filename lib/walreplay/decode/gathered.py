@@ -28,7 +28,7 @@ from walreplay.decode.change_batch import (
 from walreplay.decode.columns.base import MOST_GROWTH, ColumnBuilder
 from walreplay.decode.columns.make import make_builder
 from walreplay.decode.columns.variable import VariableBuilder
-from walreplay.decode.kernels import programs as words
+from walreplay.decode.kernels import programs
 from walreplay.decode.placing import Tile, empty
 from walreplay.errors import ValueFormatError
 from walreplay.protocol import messages as m
@@ -213,9 +213,9 @@ class RelationRows:
         self._before_rows: list[NDArray[np.int64]] = []
         self._metadata = _Metadata()
         self._unchanged: dict[int, list[tuple[int, NDArray[np.bool_]]]] = {}
-        self.program = np.zeros(words.HEAD + len(builders) * words.COLUMN, np.int64)
-        self.program[words.NEEDS_CARE] = bool(self._others)
-        self.program[words.COLUMNS] = len(builders)
+        self.program = np.zeros(programs.HEAD + len(builders) * programs.COLUMN, np.int64)
+        self.program[programs.NEEDS_CARE] = bool(self._others)
+        self.program[programs.COLUMNS] = len(builders)
         self._capacity = 0
         self._make_pending(placing.LEAST_PENDING)
         self.reserve(_MIN_ROWS)
@@ -223,7 +223,7 @@ class RelationRows:
     @property
     def rows(self) -> int:
         """The number of gathered rows."""
-        return int(self.program[words.ROWS])
+        return int(self.program[programs.ROWS])
 
     @property
     def full(self) -> bool:
@@ -259,7 +259,7 @@ class RelationRows:
 
     def allow_more_pending(self) -> None:
         """Allow more pending rows; to be called when there are none."""
-        room = int(self.program[words.PENDING_ROOM])
+        room = int(self.program[programs.PENDING_ROOM])
         if room < placing.MOST_PENDING:
             self._make_pending(2 * room)
             self._update_program()
@@ -267,7 +267,7 @@ class RelationRows:
     def _make_pending(self, room: int) -> None:
         self._firsts = np.zeros((2, room), np.int32)  # first cells of new tuples, and of old ones
         self._pending_before = np.zeros(room, np.int64)
-        self.program[words.PENDING_ROOM] = room
+        self.program[programs.PENDING_ROOM] = room
 
     def make_room(self, column: int, byte_count: int, share: float) -> None:
         """Make room for `byte_count` more bytes in a column of text; for ``share`` see `grow`."""
@@ -284,8 +284,8 @@ class RelationRows:
         builder.is_placed = False
         self._placed.remove((column, builder))
         self._others.append((column, builder))
-        self.program[words.NEEDS_CARE] = True
-        self.program[words.HEAD + column * words.COLUMN + words.KIND] = words.OTHER
+        self.program[programs.NEEDS_CARE] = True
+        self.program[programs.HEAD + column * programs.COLUMN + programs.KIND] = programs.OTHER
 
     def _update_builders(self) -> None:
         """Set the builders' number of rows to that of the placed rows."""
@@ -297,16 +297,16 @@ class RelationRows:
     def _update_program(self) -> None:
         """Write the addresses and sizes of the outputs into the program."""
         program = self.program
-        program[words.ROOM] = self._capacity
-        program[words.LIMIT] = min(self._capacity, program[words.SETTLED] + program[words.PENDING_ROOM])
-        program[words.OP : words.ORDINAL + 1] = self._metadata.addresses()
-        program[words.PLACES] = 0 if self._places is None else self._places.address
-        program[words.FIRSTS] = self._firsts[0].ctypes.data
-        program[words.BEFORE_FIRSTS] = self._firsts[1].ctypes.data
-        program[words.BEFORE_ROWS] = self._pending_before.ctypes.data
+        program[programs.ROOM] = self._capacity
+        program[programs.LIMIT] = min(self._capacity, program[programs.SETTLED] + program[programs.PENDING_ROOM])
+        program[programs.OP : programs.ORDINAL + 1] = self._metadata.addresses()
+        program[programs.PLACES] = 0 if self._places is None else self._places.address
+        program[programs.FIRSTS] = self._firsts[0].ctypes.data
+        program[programs.BEFORE_FIRSTS] = self._firsts[1].ctypes.data
+        program[programs.BEFORE_ROWS] = self._pending_before.ctypes.data
         for number, builder in self._placed:
-            word = words.HEAD + number * words.COLUMN
-            program[word : word + words.COLUMN] = builder.program
+            word = programs.HEAD + number * programs.COLUMN
+            program[word : word + programs.COLUMN] = builder.program
 
     def complete_pending(self, buf: NDArray[np.uint8], tile: Tile, missed: NDArray[np.int64]) -> None:
         """Complete the pending rows: convert what the kernels have left.
@@ -315,11 +315,11 @@ class RelationRows:
             missed: column, row and first cell of each value in another form than the kernels read.
         """
         program = self.program
-        start, rows = int(program[words.SETTLED]), self.rows
+        start, rows = int(program[programs.SETTLED]), self.rows
         first_cells = self._firsts[0][: rows - start]
         self.columns.add_rows(buf, tile.offset, tile.length, first_cells, self._others)
         for number, builder in self._placed:
-            flags = words.HEAD + number * words.COLUMN + words.FLAGS
+            flags = programs.HEAD + number * programs.COLUMN + programs.FLAGS
             missed_rows = missed[missed[:, 0] == number, 1] if len(missed) else missed[:, 1]
             # Without flags and misses, the kernel has written whole values, and nothing is left to do.
             if program[flags] or len(missed_rows):
@@ -330,7 +330,7 @@ class RelationRows:
                 program[flags] = 0
         if tile.has_unchanged:
             self._note_unchanged(tile, first_cells, start)
-        old_tuple_count = int(program[words.BEFORES])
+        old_tuple_count = int(program[programs.BEFORES])
         if old_tuple_count:
             if self._before is None:
                 self._before = TupleColumns(self.relation, self.types, self.names, self.codec)
@@ -349,14 +349,14 @@ class RelationRows:
 
     def drop_pending(self) -> None:
         """Discard the pending rows."""
-        self._settle(int(self.program[words.SETTLED]))
+        self._settle(int(self.program[programs.SETTLED]))
 
     def _settle(self, rows: int) -> None:
         """Set the number of rows; none are pending then."""
         program = self.program
-        program[[words.ROWS, words.SETTLED]] = rows
-        program[[words.BEFORES, words.HAS_UNCHANGED, words.HAS_MISSES]] = 0
-        program[words.LIMIT] = min(program[words.ROOM], rows + program[words.PENDING_ROOM])
+        program[[programs.ROWS, programs.SETTLED]] = rows
+        program[[programs.BEFORES, programs.HAS_UNCHANGED, programs.HAS_MISSES]] = 0
+        program[programs.LIMIT] = min(program[programs.ROOM], rows + program[programs.PENDING_ROOM])
 
     def finish(self) -> ChangeBatch:
         """Return the batch, and begin the next one."""

@@ -30,7 +30,7 @@ import numpy as np
 from walreplay.decode.change_batch import ChangeBatch
 from walreplay.decode.decoder import TILE_BYTES, Decoder
 from walreplay.decode.files import confirmed
-from walreplay.decode.kernels import walk_words as walk
+from walreplay.decode.kernels import walk_words as words
 from walreplay.decode.scan import HEAD_LIMIT, SOUND_MESSAGES
 from walreplay.decode.sessions import readings
 from walreplay.decode.sessions.readings import check_tail
@@ -57,7 +57,7 @@ class WaitingRows:
 
     def __init__(self) -> None:
         self.given: Counter[int] = Counter()
-        self.final = walk.NO_LSN
+        self.final = words.NO_LSN
         self.size = 0
         self._batches: deque[ChangeBatch] = deque()
         self._ended: deque[tuple[int, int]] = deque()
@@ -252,8 +252,8 @@ class OnePass:
         state = walker.kernel.state
         for full in walker.rows_of(data, place, start):
             self._waiting.add(full)
-            self._waiting.end_tile(walker.position, int(state[walk.PREVIOUS]), int(state[walk.LAST_LSN]))
-            self._is_confirmed = self._is_confirmed or bool(state[walk.MESSAGES] >= SOUND_MESSAGES)
+            self._waiting.end_tile(walker.position, int(state[words.PREVIOUS]), int(state[words.LAST_LSN]))
+            self._is_confirmed = self._is_confirmed or bool(state[words.MESSAGES] >= SOUND_MESSAGES)
             if self._is_confirmed:
                 yield from self._waiting.ready()
             if self._waiting.size > MOST_WAITING:
@@ -268,11 +268,11 @@ class OnePass:
         if position < len(data):
             check_tail(data, position, place, self._codec)
         self._place, self._tail = place, bytes(data[position:])
-        self._waiting.end_file(int(state[walk.LAST_LSN]))
+        self._waiting.end_file(int(state[words.LAST_LSN]))
         self._files += 1
-        if state[walk.TXN] == walk.IDLE:
+        if state[words.TXN] == words.IDLE:
             self._first_needed = self._files
-        elif state[walk.BEGIN_AT] != walk.NO_OFFSET:
+        elif state[words.BEGIN_AT] != words.NO_OFFSET:
             # The open transaction begins in this file.
             self._first_needed = self._files - 1
         yield from self._waiting.ready()

@@ -49,7 +49,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from walreplay.decode.kernels import place as kernels
-from walreplay.decode.kernels import programs as words
+from walreplay.decode.kernels import programs
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
@@ -63,12 +63,12 @@ MOST_PENDING: Final = 4096
 class Refusal(IntEnum):
     """Why a kernel did not place a row."""
 
-    DONE = words.DONE  # All rows are placed
-    NEW = words.NEW  # The row's slot has no program yet
-    ROOM = words.ROWS_FULL  # The slot's columns have no room for another row
-    CARE = words.TOO_MANY_PENDING  # Too many rows are pending, of this slot or in all
-    TEXT_ROOM = words.TEXT_FULL  # A text column of the slot has too little room
-    NOT_TEXT = words.NOT_TEXT  # A text or a bytea is in another form than the kernels read
+    DONE = programs.DONE  # All rows are placed
+    NEW = programs.NEW  # The row's slot has no program yet
+    ROOM = programs.ROWS_FULL  # The slot's columns have no room for another row
+    CARE = programs.TOO_MANY_PENDING  # Too many rows are pending, of this slot or in all
+    TEXT_ROOM = programs.TEXT_FULL  # A text column of the slot has too little room
+    NOT_TEXT = programs.NOT_TEXT  # A text or a bytea is in another form than the kernels read
 
 
 class Placing(NamedTuple):
@@ -89,7 +89,7 @@ class Placer:
     """The arrays that the placing kernels share with Python.
 
     Attributes:
-        programs: for each slot the address of its program, `NO_PROGRAM` or `UNSEEN`.
+        programs: for each slot the address of its program, `NOT_WANTED` or `UNSEEN`.
         touched: the slots that have pending rows.
         misses: four words for each value in another form: its program, column, row, and the row's first cell.
         marks: words by the numbers in `kernels.programs`: the row of a tile's arrays to continue with; the numbers of
@@ -98,10 +98,10 @@ class Placer:
     """
 
     def __init__(self) -> None:
-        self.marks = np.zeros(words.MARKS, np.int64)
+        self.marks = np.zeros(programs.MARKS, np.int64)
         self.programs = np.zeros(0, np.int64)
         self.touched = np.zeros(16, np.int32)
-        self.misses = np.zeros(words.MISS_WORDS * words.MISSES, np.int64)
+        self.misses = np.zeros(programs.MISS_WORDS * programs.MISSES, np.int64)
 
     def reset(self) -> None:
         """Forget all slots."""
@@ -112,7 +112,7 @@ class Placer:
         """Make room for a number of slots."""
         if slot_count > len(self.programs):
             missing = max(slot_count, 2 * len(self.programs)) - len(self.programs)
-            self.programs = np.concatenate([self.programs, np.full(missing, words.UNSEEN, np.int64)])
+            self.programs = np.concatenate([self.programs, np.full(missing, programs.UNSEEN, np.int64)])
             if len(self.touched) < slot_count:
                 # Each slot with pending rows is listed once.
                 self.touched = np.concatenate([self.touched, np.zeros(2 * slot_count, np.int32)])
@@ -120,12 +120,12 @@ class Placer:
     @property
     def has_refusal(self) -> bool:
         """Whether a row could not be placed."""
-        return bool(self.marks[words.LEFT])
+        return bool(self.marks[programs.LEFT])
 
     @property
     def has_any(self) -> bool:
         """Whether rows are pending, or one could not be placed."""
-        return bool(self.marks[words.TOUCHED] or self.marks[words.LEFT])
+        return bool(self.marks[programs.TOUCHED] or self.marks[programs.LEFT])
 
     def place(self, buf: NDArray[np.uint8], tile: Tile, mask: NDArray[np.uint8]) -> None:
         """Place the rows of a tile's arrays, beginning where the last call has stopped.
@@ -133,30 +133,30 @@ class Placer:
         Args:
             mask: a mask of the wanted rows; empty for all.
         """
-        rows = int(self.marks[words.CHANGE]), tile.rows, tile.offset, tile.length, mask
-        self.marks[words.LEFT] = kernels.place_rows(buf, *rows, self.programs, self.touched, self.misses, self.marks)
+        rows = int(self.marks[programs.CHANGE]), tile.rows, tile.offset, tile.length, mask
+        self.marks[programs.LEFT] = kernels.place_rows(buf, *rows, self.programs, self.touched, self.misses, self.marks)
 
     def settle(self) -> tuple[list[int], NDArray[np.int64]]:
         """Settle pending rows that need no more work; return the slots that Python has to complete, and `misses`."""
         count = kernels.settle(self.programs, self.touched, self.marks)
-        missed = self.misses[: words.MISS_WORDS * self.marks[words.MISSED]].reshape(-1, words.MISS_WORDS)
-        self.marks[[words.MISSED, words.TRIED]] = 0
+        missed = self.misses[: programs.MISS_WORDS * self.marks[programs.MISSED]].reshape(-1, programs.MISS_WORDS)
+        self.marks[[programs.MISSED, programs.TRIED]] = 0
         return self.touched[:count].tolist(), missed
 
     def take_refusal(self) -> Refusal:
         """Return the reason why a row could not be placed, and forget it."""
-        refusal = Refusal(int(self.marks[words.LEFT]))
-        self.marks[words.LEFT] = words.DONE
+        refusal = Refusal(int(self.marks[programs.LEFT]))
+        self.marks[programs.LEFT] = programs.DONE
         return refusal
 
     def begin(self) -> None:
         """Begin with the first row of a tile's arrays."""
-        self.marks[words.CHANGE] = 0
+        self.marks[programs.CHANGE] = 0
 
     @property
     def request(self) -> tuple[int, int, int]:
         """For the row that could not be placed: its slot, and the text column and the bytes that it needs."""
-        slot, column, count = self.marks[[words.LEFT_SLOT, words.LEFT_COLUMN, words.LEFT_BYTES]].tolist()
+        slot, column, count = self.marks[[programs.LEFT_SLOT, programs.LEFT_COLUMN, programs.LEFT_BYTES]].tolist()
         return slot, column, count
 
 
@@ -165,7 +165,7 @@ class Tile:
     """Row changes and cells of a stretch of bytes that fits the cache; the arrays are reused for the next tile.
 
     Attributes:
-        rows: of each change that the walk has not placed itself, `words.ROW_WORDS` words in the order of
+        rows: of each change that the walk has not placed itself, `programs.ROW_WORDS` words in the order of
             `kernels.programs.ROW_KIND` and those behind it.  `ROW_PLACE` is where it comes from (a word of
             `walreplay.decode.change_batch`); `ROW_NEW` and `ROW_OLD` are the numbers of the tuples' first cells, or -1
             if there is no such tuple.

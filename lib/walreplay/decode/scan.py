@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from walreplay.decode.announcements import is_announcement
-from walreplay.decode.kernels import walk_words as walk
+from walreplay.decode.kernels import walk_words as words
 from walreplay.decode.partitions import PartitionFinder
 from walreplay.decode.stream import StreamWalker, outside
 from walreplay.decode.summary import (
@@ -111,7 +111,7 @@ class Scanner(StreamWalker):
     def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
         """Go on with what the block before this one has announced, if nothing stands between them."""
         last = self._last
-        if last is None or last[1:3] != (xid, int(self.kernel.state[walk.MESSAGES])):
+        if last is None or last[1:3] != (xid, int(self.kernel.state[words.MESSAGES])):
             return {}
         return last[3]
 
@@ -120,7 +120,7 @@ class Scanner(StreamWalker):
         state, summary = self.kernel.state, self._result
         name = type(message).__name__
         summary.messages[name] = summary.messages.get(name, 0) + 1
-        frame_offset, number = int(state[walk.PREVIOUS]), int(state[walk.MESSAGES])
+        frame_offset, number = int(state[words.PREVIOUS]), int(state[words.MESSAGES])
         # What a prepared transaction announces holds outside of it, too.
         target = summary if self._part is None or self.stream_xid is None else self._part
         if isinstance(message, m.Relation):
@@ -146,18 +146,18 @@ class Scanner(StreamWalker):
         elif isinstance(message, m.StreamStart):
             self._begin_block(message, frame_offset)
         elif isinstance(message, m.StreamStop):
-            self._end_block(int(state[walk.POS]), open_=False)
+            self._end_block(int(state[words.POS]), open_=False)
         elif isinstance(message, m.BeginPrepare):
             self._events.append(message.prepare_lsn)
             self._part = _OpenPart(frame_offset, continues=False)
         elif isinstance(message, m.Prepare) and self._part is not None:  # alone, it is of an empty one
-            self._end_body(message.gid, int(state[walk.POS]), complete=True)
+            self._end_body(message.gid, int(state[words.POS]), complete=True)
         elif isinstance(message, m.Decision):
             self._note_decision(message, frame_offset)
 
     def on_head_commit(self, commit: m.Commit) -> None:
         """End the head's transaction."""
-        self._result.head_changes = int(self.kernel.state[walk.ORDINAL])
+        self._result.head_changes = int(self.kernel.state[words.ORDINAL])
         self._result.head_commit = commit.commit_lsn, commit.commit_time
 
     def _note_truncate(self, message: m.Truncate, offset: int) -> None:
@@ -178,12 +178,13 @@ class Scanner(StreamWalker):
             self._leave(keep=False)
             self._enter({})
             return
-        ordinal = int(state[walk.ORDINAL])
+        ordinal = int(state[words.ORDINAL])
         if part is not None:
             part.truncates.extend((oid, ordinal) for oid in message.relation_oids)
             return
-        lsn = None if state[walk.LSN] == walk.NO_LSN else int(state[walk.LSN])  # behind a guess, the Begin is not known
-        origin = self.origins[int(state[walk.ORIGIN])]
+        # Behind a guess, the Begin is not known.
+        lsn = None if state[words.LSN] == words.NO_LSN else int(state[words.LSN])
+        origin = self.origins[int(state[words.ORIGIN])]
         for oid in message.relation_oids:
             self._truncates[oid] = with_last(self._truncates.get(oid, ()), TruncateAt(oid, lsn, ordinal, origin))
 
@@ -201,7 +202,8 @@ class Scanner(StreamWalker):
 
     def _begin_block(self, message: m.StreamStart, offset: int) -> None:
         state, last = self.kernel.state, self._last
-        if last is not None and last[1:3] == (message.xid, int(state[walk.MESSAGES]) - 1) and not message.first_segment:
+        preceding = message.xid, int(state[words.MESSAGES]) - 1
+        if last is not None and last[1:3] == preceding and not message.first_segment:
             # Nothing stands between the two blocks: they are one part.
             self._part = last[0]
             self._result.items.pop()  # the first of the two
@@ -210,8 +212,8 @@ class Scanner(StreamWalker):
                 offset,
                 continues=False,
                 first=message.first_segment,
-                after_lsn=int(state[walk.LAST_LSN]),
-                after_time=int(state[walk.LAST_COMMIT_TS]),
+                after_lsn=int(state[words.LAST_LSN]),
+                after_time=int(state[words.LAST_COMMIT_TS]),
             )
         self._last = None
 
@@ -219,7 +221,7 @@ class Scanner(StreamWalker):
         part = self._part
         if part is None:
             return
-        if self.kernel.state[walk.RUN_COUNT]:
+        if self.kernel.state[words.RUN_COUNT]:
             self.on_runs()
         xid = self._block_xid if self.stream_xid is None else self.stream_xid  # a Stream Stop has ended the block
         self._result.items.append(
@@ -243,7 +245,7 @@ class Scanner(StreamWalker):
             )
         )
         self._part = None
-        self._last = None if open_ else (part, xid, int(self.kernel.state[walk.MESSAGES]), self._left)
+        self._last = None if open_ else (part, xid, int(self.kernel.state[words.MESSAGES]), self._left)
 
     def _enter_stream(self, xid: int, relations: Mapping[int, m.Relation]) -> None:
         super()._enter_stream(xid, relations)
@@ -259,15 +261,15 @@ class Scanner(StreamWalker):
         self._result.items.append(
             Body(
                 gid=gid,
-                xid=int(state[walk.XID]),
-                prepare_lsn=int(state[walk.LSN]),
-                prepare_time=int(state[walk.COMMIT_TS]),
+                xid=int(state[words.XID]),
+                prepare_lsn=int(state[words.LSN]),
+                prepare_time=int(state[words.COMMIT_TS]),
                 begins=not part.continues,
                 complete=complete,
                 start=part.start,
                 stop=stop,
                 ordinal=part.ordinal,
-                rows=int(state[walk.ORDINAL]) - part.ordinal,
+                rows=int(state[words.ORDINAL]) - part.ordinal,
                 truncates=tuple(part.truncates),
                 used=tuple(part.used.items()),
                 origin=part.origin,
@@ -284,7 +286,7 @@ class Scanner(StreamWalker):
         if self.stream_xid is not None:
             self._part = _OpenPart(start, continues=True)
         elif self.gid is not None:
-            self._part = _OpenPart(start, continues=True, ordinal=int(state[walk.ORDINAL]))
+            self._part = _OpenPart(start, continues=True, ordinal=int(state[words.ORDINAL]))
         for _ in self.walk(data, start, stop_at):
             pass
         if self._part is not None:
@@ -297,24 +299,25 @@ class Scanner(StreamWalker):
 
     def _summary(self, start: int) -> Summary:
         state, summary, partitions = self.kernel.state, self._result, self._partitions
-        number = int(state[walk.MESSAGES])
+        number = int(state[words.MESSAGES])
         summary.start, summary.stop = start, self.position
-        if state[walk.TXN] == walk.UNKNOWN_HEAD:  # all rows are the head's
-            summary.head_changes, summary.head_origin = int(state[walk.ORDINAL]), self.origins[int(state[walk.ORIGIN])]
+        if state[words.TXN] == words.UNKNOWN_HEAD:  # all rows are the head's
+            summary.head_changes = int(state[words.ORDINAL])
+            summary.head_origin = self.origins[int(state[words.ORIGIN])]
         else:
             summary.place = self.place
         summary.counts = self._counts()
-        summary.ordinary, summary.resent = int(state[walk.TRANSACTIONS]), int(state[walk.RESENT])
+        summary.ordinary, summary.resent = int(state[words.TRANSACTIONS]), int(state[words.RESENT])
         summary.transactions = summary.ordinary + len(self._committed)
         commits = self._commits(summary.head_commit)
         if commits:
             summary.first_lsn, summary.first_commit_time = min(commits)
             summary.last_lsn, summary.last_commit_time = max(commits)
-        is_open = state[walk.TXN] == walk.OPEN and self.gid is None
+        is_open = state[words.TXN] == words.OPEN and self.gid is None
         events = [*self._events, *(lsn for lsn, _ in commits)]
-        if is_open and state[walk.BEGIN_AT] != walk.NO_OFFSET:
-            summary.begin_at = int(state[walk.BEGIN_AT])
-            events.append(int(state[walk.LSN]))  # its Commit may follow in the next file
+        if is_open and state[words.BEGIN_AT] != words.NO_OFFSET:
+            summary.begin_at = int(state[words.BEGIN_AT])
+            events.append(int(state[words.LSN]))  # its Commit may follow in the next file
         summary.first_event = min(events, default=None)
         frequent = {
             # A transaction that was open at the start has begun elsewhere.
@@ -325,7 +328,7 @@ class Scanner(StreamWalker):
             "Delete": sum(c.deletes for c in summary.counts.values()),
         }
         summary.messages = {name: count for name, count in {**frequent, **summary.messages}.items() if count}
-        summary.top_time = None if state[walk.TOP_TIME] == walk.NO_COMMIT_TIME else int(state[walk.TOP_TIME])
+        summary.top_time = None if state[words.TOP_TIME] == words.NO_COMMIT_TIME else int(state[words.TOP_TIME])
         summary.used = tuple(self._used.items())
         summary.truncates = tuple(truncate for truncates in self._truncates.values() for truncate in truncates)
         summary.partitions, summary.alone = partitions.partitions(number), partitions.alone()
@@ -338,10 +341,10 @@ class Scanner(StreamWalker):
         state, commits = self.kernel.state, list(self._committed)
         if head is not None:
             commits.append(head)
-        if state[walk.FIRST_LSN] != walk.NO_LSN:
-            commits.append((int(state[walk.FIRST_LSN]), int(state[walk.FIRST_COMMIT_TS])))
-        if state[walk.TRANSACTIONS]:
-            commits.append((int(state[walk.LAST_LSN]), int(state[walk.LAST_COMMIT_TS])))
+        if state[words.FIRST_LSN] != words.NO_LSN:
+            commits.append((int(state[words.FIRST_LSN]), int(state[words.FIRST_COMMIT_TS])))
+        if state[words.TRANSACTIONS]:
+            commits.append((int(state[words.LAST_LSN]), int(state[words.LAST_COMMIT_TS])))
         return commits
 
     def _counts(self) -> dict[int, Counts]:
@@ -359,7 +362,7 @@ def is_framed_so(data: memoryview, framing: Framing, codec: str = UTF8) -> bool:
     scanner = Scanner(framing, place=Place(framing), codec=codec)
     with suppress(CaptureError):
         scanner.scan(data, 0, _PROOF_BYTES)
-    return bool(scanner.kernel.state[walk.MESSAGES] >= SOUND_MESSAGES)
+    return bool(scanner.kernel.state[words.MESSAGES] >= SOUND_MESSAGES)
 
 
 def scan_through(
@@ -439,7 +442,7 @@ class Until:
 
     def is_passed(self, summary: Summary) -> bool:
         """Return whether a stretch has the Begin, or the deciding message, of a transaction that is too late."""
-        last = walk.NO_LSN if summary.last_lsn is None else summary.last_lsn
+        last = words.NO_LSN if summary.last_lsn is None else summary.last_lsn
         if summary.begin_at is not None and summary.place is not None and summary.place.transaction is not None:
             last = max(last, summary.place.transaction.final_lsn)
         return (self.lsn is not None and last > self.lsn) or (
@@ -454,7 +457,7 @@ class Until:
 
     def is_behind(self, place: Place) -> bool:
         """Return whether a place lies behind a transaction that is too late."""
-        return place.high_lsn != walk.NO_LSN and self.is_before(place.high_lsn, place.high_commit_time)
+        return place.high_lsn != words.NO_LSN and self.is_before(place.high_lsn, place.high_commit_time)
 
     def __str__(self) -> str:
         return format_lsn(self.lsn) if self.lsn is not None else to_datetime(self.time or 0).isoformat(sep=" ")

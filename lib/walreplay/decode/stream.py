@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, TypeGuard
 
 import numpy as np
 
-from walreplay.decode.kernels import walk_words as walk
+from walreplay.decode.kernels import walk_words as words
 from walreplay.decode.kernels.frames import EARLIEST, FRAMING_CODES, LATEST, end_of_frame
 from walreplay.decode.placing import Tile
 from walreplay.decode.walk import Outcome, truncate_digest
@@ -77,11 +77,11 @@ class StreamWalker(WalkState):
         buf = np.frombuffer(data, np.uint8)
         end = len(buf)
         stop = end if stop_at is None else min(stop_at, end)
-        state[walk.POS] = start
-        state[walk.CLOSED] = self.ends_session
+        state[words.POS] = start
+        state[words.CLOSED] = self.ends_session
         self.stopped_at_session = False
         while True:
-            position = int(state[walk.POS])
+            position = int(state[words.POS])
             tile_end = min(stop, position + kernel.tile_bytes) if kernel.want else stop
             outcome = kernel.walk(buf, end, tile_end)
             if outcome in (Outcome.TILE, Outcome.NOT_PLACED, Outcome.DONE, Outcome.INCOMPLETE):
@@ -90,10 +90,10 @@ class StreamWalker(WalkState):
                     yield tile
                 self.on_records()
                 # After NOT_PLACED, the caller has provided what the row needs, and the kernel repeats it.
-                if outcome not in (Outcome.TILE, Outcome.NOT_PLACED) or state[walk.POS] >= stop:
+                if outcome not in (Outcome.TILE, Outcome.NOT_PLACED) or state[words.POS] >= stop:
                     return
             elif outcome is Outcome.NEW_RELATION:
-                self._need_slot(int(state[walk.ARGUMENT]), int(state[walk.MESSAGE]))
+                self._need_slot(int(state[words.ARGUMENT]), int(state[words.MESSAGE]))
             elif outcome is Outcome.RUNS:
                 self.on_runs()
             elif outcome in (Outcome.EVENT, Outcome.HEAD_COMMIT):
@@ -168,7 +168,7 @@ class StreamWalker(WalkState):
         """
         self.shown_by_lsn_only = shown_by_lsn_only
         # Behind a guess an illegal message only shows that the guess is wrong.
-        self.stopped_at_session = self.allows_session_end and self.kernel.state[walk.TXN] != walk.UNKNOWN_HEAD
+        self.stopped_at_session = self.allows_session_end and self.kernel.state[words.TXN] != words.UNKNOWN_HEAD
         return self.stopped_at_session
 
     def _need_slot(self, oid: int, offset: int) -> int:
@@ -188,12 +188,12 @@ class StreamWalker(WalkState):
     def _event(self, buf: NDArray[np.uint8]) -> bool:
         """Handle the message at ``state[MESSAGE]``; False when the walk ends in front of it."""
         state = self.kernel.state
-        offset, payload_end = int(state[walk.MESSAGE]), int(state[walk.LIMIT])
-        if self.framing.layout.is_row and offset == state[walk.POS]:  # no message, but a header or a trailer
+        offset, payload_end = int(state[words.MESSAGE]), int(state[words.LIMIT])
+        if self.framing.layout.is_row and offset == state[words.POS]:  # no message, but a header or a trailer
             return self._step_over_mark(offset)
         if self.stream_xid is not None and is_of_no_transaction(self._view, offset, payload_end):
             return self._outside_only(offset)
-        streaming = bool(state[walk.STREAM])  # messages of a block have an xid
+        streaming = bool(state[words.STREAM])  # messages of a block have an xid
         try:
             message, end = self._announced.read_message(self._view[:payload_end], offset, streaming=streaming)
         except TruncatedMessage as error:
@@ -217,12 +217,12 @@ class StreamWalker(WalkState):
                 return False
         except OverflowError:  # the state's words are signed
             raise MalformedMessage("an LSN is beyond any that there can be", offset=offset, remedy=DAMAGED) from None
-        state[walk.PREVIOUS] = state[walk.POS]
-        state[walk.POS] = end
-        state[walk.MESSAGES] += 1
+        state[words.PREVIOUS] = state[words.POS]
+        state[words.POS] = end
+        state[words.MESSAGES] += 1
         self.on_message(message, offset)
         if isinstance(message, m.Truncate) and not self._is_aborted(message.xid):
-            state[walk.ORDINAL] += 1
+            state[words.ORDINAL] += 1
         return True
 
     def _outside_only(self, offset: int) -> bool:
@@ -245,7 +245,7 @@ class StreamWalker(WalkState):
             raise
         if is_header and self._has_begun and self._stop_at_session():
             return False  # each COPY is a session of its own
-        self.kernel.state[walk.POS] = end
+        self.kernel.state[words.POS] = end
         return True
 
     def _take(self, message: m.AnyMessage, offset: int) -> bool:
@@ -260,10 +260,10 @@ class StreamWalker(WalkState):
             return self._take_decision(message, offset)
         # Such messages come between transactions only, so none was open at the guessed start.
         if where is Where.UNKNOWN and (_is_loose(message) or isinstance(message, BETWEEN)):
-            if self.kernel.state[walk.ORDINAL] > 0:
+            if self.kernel.state[words.ORDINAL] > 0:
                 # A transaction that ends otherwise than by a Commit: the guess does not know which.
                 raise OrderError(f"a {type(message).__name__} message stands {where.value}", offset=offset)
-            self.kernel.state[walk.TXN] = walk.IDLE
+            self.kernel.state[words.TXN] = words.IDLE
         if isinstance(message, m.Type):
             self._type_oids.add(message.oid)
         elif isinstance(message, m.Relation):
@@ -277,18 +277,18 @@ class StreamWalker(WalkState):
             self._set_origin(message.name)
         elif isinstance(message, m.BeginPrepare):
             self._open(message.prepare_lsn, message.prepare_time, message.xid, 0)
-            self.kernel.state[walk.BEGIN_AT] = self.kernel.state[walk.POS]
+            self.kernel.state[words.BEGIN_AT] = self.kernel.state[words.POS]
             self.gid = message.gid
             self._enter(self.inner_relations(message.xid))
         elif isinstance(message, m.Prepare) and where is Where.PREPARED:
             return self._take_prepare(message, offset)
         elif isinstance(message, m.StreamStart):
             if message.first_segment:
-                self.open_streams.begin(message.xid, int(self.kernel.state[walk.POS]))
+                self.open_streams.begin(message.xid, int(self.kernel.state[words.POS]))
             self._check_may_go_on(message.xid, offset)
             self._enter_stream(message.xid, self.inner_relations(message.xid))
         elif isinstance(message, m.StreamStop):
-            self.kernel.state[walk.STREAM] = 0
+            self.kernel.state[words.STREAM] = 0
             self.stream_xid = None
             self._leave(keep=False)
         return True
@@ -312,13 +312,13 @@ class StreamWalker(WalkState):
     def _take_prepare(self, message: m.Prepare, offset: int) -> bool:
         """Take the end of the prepared transaction that is open."""
         state = self.kernel.state
-        if (message.gid, message.xid) != (self.gid, state[walk.XID]):
+        if (message.gid, message.xid) != (self.gid, state[words.XID]):
             # An empty transaction is prepared by a Prepare alone; a session may begin with it.  But one with this very
             # LSN is what was begun, and damage has changed its gid or its xid.
-            if message.prepare_lsn != state[walk.LSN] and self._stop_at_session():
+            if message.prepare_lsn != state[words.LSN] and self._stop_at_session():
                 return False
             raise OrderError("the Prepare is not that of the transaction that is open", offset=offset)
-        state[walk.TXN] = walk.IDLE
+        state[words.TXN] = words.IDLE
         self.gid = None
         self._leave(keep=True)  # its Relation messages are not repeated
         return True
@@ -334,8 +334,8 @@ class StreamWalker(WalkState):
     def _take_head_commit(self, message: m.Commit) -> None:
         state = self.kernel.state
         self.on_head_commit(message)
-        state[walk.TXN] = walk.IDLE
-        state[walk.TRANSACTIONS] += 1
+        state[words.TXN] = words.IDLE
+        state[words.TRANSACTIONS] += 1
         self._note_commit(message.commit_lsn, message.commit_time)
 
     def _take_decision(self, message: m.StreamCommit | m.CommitPrepared, offset: int) -> bool:
@@ -343,18 +343,18 @@ class StreamWalker(WalkState):
         state = self.kernel.state
         if message.end_lsn < message.commit_lsn:
             raise MalformedMessage(f"the {type(message).__name__} ends before it begins", offset=offset, remedy=DAMAGED)
-        if message.commit_lsn <= state[walk.LAST_LSN]:  # within a session they rise
+        if message.commit_lsn <= state[words.LAST_LSN]:  # within a session they rise
             if self._stop_at_session(shown_by_lsn_only=True):
                 return False
-            raise not_after_last(message.commit_lsn, int(state[walk.LAST_LSN]), offset)
-        if state[walk.TXN] == walk.UNKNOWN_HEAD:
-            if state[walk.ORDINAL] > 0:
+            raise not_after_last(message.commit_lsn, int(state[words.LAST_LSN]), offset)
+        if state[words.TXN] == words.UNKNOWN_HEAD:
+            if state[words.ORDINAL] > 0:
                 raise OrderError(f"a {type(message).__name__} message stands in a transaction", offset=offset)
-            state[walk.TXN] = walk.IDLE
-        if message.commit_lsn > state[walk.STOP_LSN] or message.commit_time > state[walk.STOP_TIME]:
+            state[words.TXN] = words.IDLE
+        if message.commit_lsn > state[words.STOP_LSN] or message.commit_time > state[words.STOP_TIME]:
             self.passed_stop = True
             return False
-        state[walk.TOP_TIME] = max(message.commit_time, int(state[walk.TOP_TIME]))
+        state[words.TOP_TIME] = max(message.commit_time, int(state[words.TOP_TIME]))
         self._note_commit(message.commit_lsn, message.commit_time)
         if isinstance(message, m.StreamCommit):
             self.on_stream_commit(message.xid)
@@ -364,10 +364,10 @@ class StreamWalker(WalkState):
         state = self.kernel.state
         for oid in message.relation_oids:
             self.kernel.add_truncate(self._need_slot(oid, offset))
-        if state[walk.RECORDING]:
-            digest = truncate_digest(message, int(state[walk.ORDINAL]))
-            state[walk.ROWS] += 1
-            state[walk.DIGEST] ^= digest
+        if state[words.RECORDING]:
+            digest = truncate_digest(message, int(state[words.ORDINAL]))
+            state[words.ROWS] += 1
+            state[words.DIGEST] ^= digest
 
     def _take_relation(self, message: m.Relation, offset: int) -> None:
         if len(message.columns) > m.MAX_COLUMNS:
@@ -381,7 +381,7 @@ class StreamWalker(WalkState):
         if self.unannounced_type_at is None and any(
             column.type_oid >= FIRST_OWN_OID and column.type_oid not in self._type_oids for column in relation.columns
         ):
-            self.unannounced_type_at = int(self.kernel.state[walk.POS])
+            self.unannounced_type_at = int(self.kernel.state[words.POS])
         relations = self.relations if self._inner is None else self._inner
         slots = self.kernel.slots
         slot = slots.slot_of(relation.oid)
@@ -399,8 +399,8 @@ class StreamWalker(WalkState):
         """Return what the kernel came back with."""
         state = self.kernel.state
         # No message was found in a bad frame.
-        offset = int(state[walk.POS] if outcome is Outcome.BAD_FRAME else state[walk.MESSAGE])
-        return error_of(outcome, self._view, offset, self.framing, last_lsn=int(state[walk.LAST_LSN]))
+        offset = int(state[words.POS] if outcome is Outcome.BAD_FRAME else state[words.MESSAGE])
+        return error_of(outcome, self._view, offset, self.framing, last_lsn=int(state[words.LAST_LSN]))
 
 
 def _is_loose(message: m.AnyMessage) -> TypeGuard[m.Message]:

@@ -64,7 +64,7 @@ class Outcome(IntEnum):
     BAD_FRAME = outcomes.BAD_FRAME
     OVERRUN = outcomes.OVERRUN
     UNDERRUN = outcomes.UNDERRUN
-    NO_NEWLINE = outcomes.NO_NEWLINE
+    NO_TRAILER = outcomes.NO_TRAILER
     OUTSIDE_TRANSACTION = outcomes.OUTSIDE_TRANSACTION
     BEGIN_INSIDE = outcomes.BEGIN_INSIDE
     COMMIT_MISMATCH = outcomes.COMMIT_MISMATCH

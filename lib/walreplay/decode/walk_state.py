@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from walreplay.decode.kernels import walk_words as walk
+from walreplay.decode.kernels import walk_words as words
 from walreplay.decode.walk import Outcome, Place, Transaction, WalkKernel
 from walreplay.errors import CaptureError, FramingError, MalformedMessage, OrderError
 from walreplay.lsn import format_lsn
@@ -118,7 +118,7 @@ PROBLEMS: Final = {
     Outcome.BAD_FRAME: (FramingError, "no {framing} frame begins here"),
     Outcome.OVERRUN: (FramingError, "the message needs more bytes than its {framing} frame holds"),
     Outcome.UNDERRUN: (FramingError, "the {framing} frame holds more bytes than its message"),
-    Outcome.NO_NEWLINE: (FramingError, "the message is not followed by a newline"),
+    Outcome.NO_TRAILER: (FramingError, "the message is not followed by a newline"),
     Outcome.OUTSIDE_TRANSACTION: (OrderError, "a {tag} message stands outside of any transaction"),
     Outcome.BEGIN_INSIDE: (OrderError, "a transaction begins before the one before it has ended"),
     Outcome.COMMIT_MISMATCH: (OrderError, "the Commit is not that of the transaction that is open"),
@@ -253,7 +253,7 @@ class WalkState:
         self._type_oids: set[int] = set()
         self.unannounced_type_at: int | None = None
         """The offset of the first Relation message with a type that no Type message has announced."""
-        self._message_lsn = walk.NO_LSN
+        self._message_lsn = words.NO_LSN
         self._high_time = 0
         self._session = 0 if place is None else place.session
         self._begun = place is not None and place.begun
@@ -271,29 +271,29 @@ class WalkState:
     def stop_after(self, lsn: int | None, time: int | None) -> None:
         """Stop in front of the first transaction that commits behind an LSN or a time; until the next `start`."""
         if lsn is not None:
-            self.kernel.state[walk.STOP_LSN] = lsn
+            self.kernel.state[words.STOP_LSN] = lsn
         if time is not None:
-            self.kernel.state[walk.STOP_TIME] = time
+            self.kernel.state[words.STOP_TIME] = time
 
     def _set_place(self, place: Place | None, streaming: bool) -> None:
         state = self.kernel.state
         if place is None:
-            state[walk.TXN] = walk.IDLE if streaming else walk.UNKNOWN_HEAD  # no other one is open around a block
+            state[words.TXN] = words.IDLE if streaming else words.UNKNOWN_HEAD  # no other one is open around a block
             if streaming:
                 self._enter_stream(-1, self.relations)  # of an unknown transaction
             return
-        state[walk.LAST_LSN] = place.last_lsn
-        state[walk.LAST_COMMIT_TS] = place.last_commit_time
-        state[walk.HIGH_LSN] = place.high_lsn
+        state[words.LAST_LSN] = place.last_lsn
+        state[words.LAST_COMMIT_TS] = place.last_commit_time
+        state[words.HIGH_LSN] = place.high_lsn
         self._high_time = place.high_commit_time
         self._message_lsn = place.message_lsn
         transaction = place.transaction
-        state[walk.TXN] = walk.IDLE if transaction is None else walk.OPEN
+        state[words.TXN] = words.IDLE if transaction is None else words.OPEN
         if transaction is not None:
             self._open(transaction.final_lsn, transaction.commit_time, transaction.xid, transaction.ordinal)
             # A Begin Prepare has the prepare's LSN: only Commit Prepared shows whether it is a copy.
             is_known = transaction.gid is None and transaction.final_lsn <= place.high_lsn
-            state[walk.SKIP] = walk.NOT_COUNTED if is_known else 0
+            state[words.SKIP] = words.NOT_COUNTED if is_known else 0
             self._set_origin(transaction.origin)
             if transaction.gid is not None:
                 self.gid = transaction.gid
@@ -303,9 +303,9 @@ class WalkState:
 
     def _open(self, lsn: int, time: int, xid: int, ordinal: int) -> None:
         state = self.kernel.state
-        state[walk.TXN] = walk.OPEN
-        state[walk.LSN], state[walk.COMMIT_TS], state[walk.XID], state[walk.ORDINAL] = lsn, time, xid, ordinal
-        state[[walk.ROWS, walk.DIGEST, walk.ORIGIN]] = 0  # origin 0 is none
+        state[words.TXN] = words.OPEN
+        state[words.LSN], state[words.COMMIT_TS], state[words.XID], state[words.ORDINAL] = lsn, time, xid, ordinal
+        state[[words.ROWS, words.DIGEST, words.ORIGIN]] = 0  # origin 0 is none
 
     @property
     def restarted_at(self) -> int | None:
@@ -317,10 +317,10 @@ class WalkState:
         """The place of the walk; only defined if it is known whether a transaction is open."""
         state = self.kernel.state
         transaction = None
-        if state[walk.TXN] == walk.OPEN:
-            lsn, commit_time, xid, ordinal = state[[walk.LSN, walk.COMMIT_TS, walk.XID, walk.ORDINAL]].tolist()
-            transaction = Transaction(lsn, commit_time, xid, ordinal, self.gid, self.origins[int(state[walk.ORIGIN])])
-        last, time, high = state[[walk.LAST_LSN, walk.LAST_COMMIT_TS, walk.HIGH_LSN]].tolist()
+        if state[words.TXN] == words.OPEN:
+            lsn, commit_time, xid, ordinal = state[[words.LSN, words.COMMIT_TS, words.XID, words.ORDINAL]].tolist()
+            transaction = Transaction(lsn, commit_time, xid, ordinal, self.gid, self.origins[int(state[words.ORIGIN])])
+        last, time, high = state[[words.LAST_LSN, words.LAST_COMMIT_TS, words.HIGH_LSN]].tolist()
         # The highest commit may be an earlier session's; its time came with the place.
         commits = last, time, high, time if high == last else self._high_time
         session = self._message_lsn, self._has_begun, self._session
@@ -328,12 +328,12 @@ class WalkState:
 
     @property
     def _has_begun(self) -> bool:
-        return self._begun or bool(self.kernel.state[walk.PREVIOUS] != walk.NO_OFFSET)
+        return self._begun or bool(self.kernel.state[words.PREVIOUS] != words.NO_OFFSET)
 
     @property
     def position(self) -> int:
         """The offset after the last whole message."""
-        return int(self.kernel.state[walk.POS])
+        return int(self.kernel.state[words.POS])
 
     def _enter(self, relations: Mapping[int, m.Relation]) -> None:
         """Enter a transaction that has its own relation versions."""
@@ -352,7 +352,7 @@ class WalkState:
 
     def _enter_stream(self, xid: int, relations: Mapping[int, m.Relation]) -> None:
         self._enter(relations)
-        self.kernel.state[walk.STREAM] = 1
+        self.kernel.state[words.STREAM] = 1
         self.stream_xid = xid
 
     def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
@@ -362,13 +362,13 @@ class WalkState:
     def _where(self) -> Where:
         if self.stream_xid is not None:
             return Where.STREAM
-        txn = self.kernel.state[walk.TXN]
-        if txn == walk.OPEN:
+        txn = self.kernel.state[words.TXN]
+        if txn == words.OPEN:
             return Where.TRANSACTION if self.gid is None else Where.PREPARED
-        return Where.OUTSIDE if txn == walk.IDLE else Where.UNKNOWN
+        return Where.OUTSIDE if txn == words.IDLE else Where.UNKNOWN
 
     def _set_origin(self, name: str | None) -> None:
-        self.kernel.state[walk.ORIGIN] = self.origin_number(name)
+        self.kernel.state[words.ORIGIN] = self.origin_number(name)
 
     def origin_number(self, name: str | None) -> int:
         """Return the number of an origin in the records; 0 for None."""
@@ -379,5 +379,5 @@ class WalkState:
 
     def _note_commit(self, lsn: int, time: int) -> None:
         state = self.kernel.state
-        state[walk.HIGH_LSN] = max(lsn, int(state[walk.HIGH_LSN]))  # that of a copy is lower
-        state[walk.LAST_LSN], state[walk.LAST_COMMIT_TS] = lsn, time
+        state[words.HIGH_LSN] = max(lsn, int(state[words.HIGH_LSN]))  # that of a copy is lower
+        state[words.LAST_LSN], state[words.LAST_COMMIT_TS] = lsn, time

@@ -45,7 +45,7 @@ from walreplay.spark.base_rows import BaseRows, BaseSource
 from walreplay.spark.staging import EmptiedAt, Staged, StagedVersion, Staging, VersionSegment
 from walreplay.spark.workers.load import COUNTED, LoadTask, count_keys
 from walreplay.stream.plan import Plan, Resume
-from walreplay.table.plan import Period, RunPlan, plan_tables
+from walreplay.table.plan import Period, TablesPlan, plan_tables
 from walreplay.table.registry import left_at
 from walreplay.table.table_run import TableRun
 from walreplay.table.versions import Catalogue
@@ -307,7 +307,7 @@ class BaseLoad:
             top = 0 if last is None else last + POSTGRES_EPOCH_UNIX_MICROS
         return Load(str(uuid.uuid4()), self.lsn, names, place, begun.applied, top, files)
 
-    def _tables(self, begun: PlannedLoad, staged: Mapping[int, Staged]) -> RunPlan:
+    def _tables(self, begun: PlannedLoad, staged: Mapping[int, Staged]) -> TablesPlan:
         catalogue, entries = begun.catalogue, begun.state.tables if begun.state is not None else ()
         uses = [(number, None) for number, relation in enumerate(catalogue.relations) if relation in begun.loaded]
         # Tables that exist are made anew, as by a truncate: their oids are planned as truncated ones.
@@ -334,7 +334,7 @@ class BaseLoad:
             self.base.check(_rows_by_oid(staged, task))
             return staged
 
-    def _check_tables(self, tables: RunPlan, *, resumed: bool) -> None:
+    def _check_tables(self, tables: TablesPlan, *, resumed: bool) -> None:
         """Refuse tables that have rows of captures already, and names that others have."""
         if tables.placement.moves:
             move = tables.placement.moves[0]
@@ -403,7 +403,7 @@ class BaseLoad:
     def _record(
         self,
         state: State,
-        tables: RunPlan,
+        tables: TablesPlan,
         reports: Sequence[TableReport],
         plan: Plan,
         rows: BaseRows,

@@ -40,14 +40,21 @@ from walreplay.spark.workers.decode import DecodeTask
 from walreplay.stream.plan import Deferred, Plan
 from walreplay.table.certainty import merged, over_gap
 from walreplay.table.placement import Move, Placement, check_followed, is_in_doubt, warnings_of
-from walreplay.table.plan import Period, RunPlan, plan_tables
+from walreplay.table.plan import Period, TablesPlan, plan_tables
 from walreplay.table.registry import ALWAYS, Doubt, MirrorEntry, left_at, made_again
 from walreplay.table.table_run import TableRun, step_of
 from walreplay.table.versions import Catalogue
 from walreplay.writing.merge import missing_warnings
 from walreplay.writing.move import Fence, fence_of, move
 from walreplay.writing.shared_table import in_turn, move_rows
-from walreplay.writing.update import FoldedTable, apply_table, check_renamed, fold_together, groups_of, planned_report
+from walreplay.writing.update import (
+    FoldedTable,
+    apply_table,
+    check_not_another_table,
+    fold_together,
+    groups_of,
+    planned_report,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +66,7 @@ class RunTables:
 
     run: RunContext
 
-    def move(self, tables: RunPlan, state: State, commit: delta.CommitId) -> tuple[State, dict[int, int | None]]:
+    def move(self, tables: TablesPlan, state: State, commit: delta.CommitId) -> tuple[State, dict[int, int | None]]:
         """Move renamed tables, and those whose names others have now, to their places.
 
         Tables that leave a place go first, and that they have left is written down: a table that is there afterwards is
@@ -212,7 +219,7 @@ def _log(report: TableReport, number: int) -> None:
     )
 
 
-def moved(tables: RunPlan) -> list[TableReport]:
+def moved(tables: TablesPlan) -> list[TableReport]:
     """Report the tables that the run did not write to, but moved or set aside."""
     placement = tables.placement
     actions: dict[Action, Sequence[MirrorEntry]] = {"set aside": placement.aside, "unchanged": placement.renamed}
@@ -315,7 +322,7 @@ class Prepared:
     """
 
     plan: Plan
-    tables: RunPlan
+    tables: TablesPlan
     state: State
     runs: Sequence[TableRun]
     copied_versions: Mapping[int, int | None]
@@ -400,7 +407,7 @@ class Applying:
             if not work.resumed:
                 plan = replace(plan, id=str(uuid.uuid4()))  # the id is in each commit: a resumed run knows its own
                 run_number = checks.next_number(plan, tables, checked, work.ledger_state, decoded.transaction_log)
-                self._check_renamed(tables, checked, decoded)
+                self._check_not_another_table(tables, checked, decoded)
             run.progress.doing("writing the plan")
             state = work.write_plan(plan, run_number, places)
         steps.reached("plan written")
@@ -415,11 +422,11 @@ class Applying:
                 runs = checks.check_again(runs, plan)  # only now are its tables in their places
         return Prepared(plan, tables, state, runs, copied_versions)
 
-    def _check_renamed(self, tables: RunPlan, checked: Sequence[CheckedTable], decoded: Decoded) -> None:
+    def _check_not_another_table(self, tables: TablesPlan, checked: Sequence[CheckedTable], decoded: Decoded) -> None:
         runs = table_runs(self.run, tables, checked, decoded.staged, 1, delta.CommitId("", 0), resumed=False)
         for table_run in runs:
             with spark_errors(table=table_run.plan.name):
-                check_renamed(self.run.spark, self.staging, table_run)
+                check_not_another_table(self.run.spark, self.staging, table_run)
 
     def _plan_tables(
         self,
@@ -427,7 +434,7 @@ class Applying:
         catalogue: Catalogue,
         staged: Mapping[int, Staged],
         truncates: Truncates,
-    ) -> RunPlan:
+    ) -> TablesPlan:
         settings, target, uses = self.run.settings, self.run.target, self.staging.uses
         plan = work.plan
         period = Period(plan.after_lsn, plan.upto_lsn, frozenset(relation.oid for relation in plan.before))
@@ -435,7 +442,7 @@ class Applying:
         self.run.warnings.extend(tables.warnings)
         return tables
 
-    def forecast(self, work: RunWork, catalogue: Catalogue) -> tuple[RunPlan, list[TableReport]]:
+    def forecast(self, work: RunWork, catalogue: Catalogue) -> tuple[TablesPlan, list[TableReport]]:
         """Plan the tables as `apply` does; return what it would report of them, without the rows that it counts."""
         truncates = self._truncates(work.plan)
         staged = self._stage(work, catalogue, truncates)
@@ -526,7 +533,7 @@ def _later_rows(entries: Sequence[MirrorEntry], upto_lsn: int) -> list[str]:
 
 def table_runs(
     context: RunContext,
-    tables: RunPlan,
+    tables: TablesPlan,
     checked: Sequence[CheckedTable],
     staged: Mapping[int, Staged],
     buckets: int,

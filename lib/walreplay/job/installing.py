@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from walreplay.delta import statements as delta
 from walreplay.delta.target import TableName, Target, storage_errors
 from walreplay.job.context import RunContext
-from walreplay.ledger.runs import HISTORY
+from walreplay.ledger.runs import APPENDED_TABLES
 from walreplay.ledger.state import Rebuild, Replacement, State
 from walreplay.report import Action, RunReport, TableReport
 from walreplay.session import steps
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_OF_LEDGER: Final = ("state", *HISTORY)
+_OF_LEDGER: Final = ("state", *APPENDED_TABLES)
 
 
 def remove_side(spark: SparkSession, side: Target, tables: Iterable[TableName]) -> str | None:

@@ -22,7 +22,7 @@ from walreplay.delta.target import TableName, catalog_errors, storage_errors
 from walreplay.delta.upkeep import Action
 from walreplay.errors import ConfigError, TargetError, WalReplayError
 from walreplay.job.context import RunContext
-from walreplay.ledger.runs import HISTORY, NO_VACUUM_LOG, first_kept, forget
+from walreplay.ledger.runs import APPENDED_TABLES, NO_VACUUM_LOG, first_kept, forget
 from walreplay.ledger.state import APPLIED, State, now
 from walreplay.ledger.status import nothing_applied
 from walreplay.progress import Progress, log
@@ -120,7 +120,7 @@ class _Maintenance:
             if self.table_pattern is None or expression(self.table_pattern).fullmatch(entry.source_name):
                 places.setdefault(entry.table.place, (entry.name, entry.table, False))
         if self.table_pattern is None:
-            for name in (*HISTORY, "state"):
+            for name in (*APPENDED_TABLES, "state"):
                 table = self.context.target.ledger(name)
                 places[table.place] = (f"ledger: {name}", table, True)
         elif not places:

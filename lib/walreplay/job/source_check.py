@@ -30,7 +30,7 @@ from walreplay.ledger.state import State
 from walreplay.names import fold
 from walreplay.session.isolation import one_name
 from walreplay.table import sharing
-from walreplay.table.plan import RunPlan, TablePlan
+from walreplay.table.plan import TablePlan, TablesPlan
 from walreplay.table.registry import MirrorEntry
 from walreplay.table.table_run import table_schema
 from walreplay.writing.by_statements import TableWriter
@@ -129,7 +129,7 @@ class SiblingLedgers:
         return Ledger(self._spark, self._target.of_source(name), self._writer, loads=True).read()
 
 
-def taken_by(tables: RunPlan) -> dict[TableName, str]:
+def taken_by(tables: TablesPlan) -> dict[TableName, str]:
     """Return the tables that a run makes or brings to another place, with the names of their source tables."""
     entries = {table.table: table.before for table in tables.tables if not table.set_aside}
     names = {table.table: table.name for table in tables.tables if not table.set_aside}
@@ -142,7 +142,7 @@ def taken_by(tables: RunPlan) -> dict[TableName, str]:
     return {**moved, **made}
 
 
-def shared_by(tables: RunPlan) -> set[TableName]:
+def shared_by(tables: TablesPlan) -> set[TableName]:
     """Return those of a run's tables that other sources may have, too."""
     moved = {table.before.table for table in tables.tables if table.before is not None and table.before.share}
     return moved | {table.table for table in tables.tables if table.metadata.share is not None}

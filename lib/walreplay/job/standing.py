@@ -22,7 +22,7 @@ from walreplay.delta.opened import OpenedTable
 from walreplay.delta.target import TableName, ledger_errors
 from walreplay.errors import TargetError, listed
 from walreplay.job.context import RunContext
-from walreplay.ledger.runs import HISTORY
+from walreplay.ledger.runs import APPENDED_TABLES
 from walreplay.ledger.transactions import TransactionLog
 from walreplay.lsn import format_lsn
 from walreplay.session.isolation import has_own_sessions, session_with
@@ -147,7 +147,7 @@ def highest_recorded(context: RunContext) -> int:
         with ledger_errors(table.text):
             return newest_number(context.session, table, f"{context.ledger.id}/{name}")
 
-    return max(context.each(highest, HISTORY))  # a run that was killed may have written only some of them
+    return max(context.each(highest, APPENDED_TABLES))  # a run that was killed may have written only some of them
 
 
 def refuse_older(context: RunContext, last_run: int, then: str, *, is_ahead: bool = False) -> None:
@@ -246,7 +246,7 @@ def forget_unknown(context: RunContext, last_known: int, highest: int) -> None:
         last_known: the last run that the ledger's state knows; ``highest`` is the last one that there was.
     """
     with session_with(context.session, delta.FEW_ROWS) as session:
-        for table in map(context.target.ledger, HISTORY):
+        for table in map(context.target.ledger, APPENDED_TABLES):
             with ledger_errors(table.text):
                 if delta.exists(session, table):
                     context.ledger.check_lock()  # whoever has lost the lock deletes nothing

@@ -39,7 +39,7 @@ from walreplay.session.isolation import session_with
 from walreplay.session.naming import jobs_named
 from walreplay.session.reach import folder_of
 from walreplay.stream.plan import Plan
-from walreplay.table.plan import RunPlan, TablePlan
+from walreplay.table.plan import TablePlan, TablesPlan
 from walreplay.table.registry import MirrorEntry, made_again
 from walreplay.table.table_run import TableRun, run_of, table_schema
 
@@ -104,7 +104,7 @@ class TableChecks:
     context: RunContext
     accepts: bool
 
-    def check(self, tables: RunPlan, before: State | None, *, resumed: bool) -> list[CheckedTable]:
+    def check(self, tables: TablesPlan, before: State | None, *, resumed: bool) -> list[CheckedTable]:
         """Return which tables exist, and refuse those that are not as the ledger (``before``) left them."""
         last_run = before.run if before is not None else 0
         moving = {place for move in tables.placement.moves for place in (move.source, move.destination)}
@@ -320,7 +320,7 @@ class TableChecks:
     def next_number(
         self,
         plan: Plan,
-        tables: RunPlan,
+        tables: TablesPlan,
         checked: list[CheckedTable],
         before: State | None,
         transaction_log: TransactionLog,

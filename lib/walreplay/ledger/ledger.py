@@ -31,7 +31,7 @@ from walreplay.delta.statements import TableDefinition
 from walreplay.delta.target import Target, ledger_errors
 from walreplay.errors import TargetError
 from walreplay.ledger import state as lock
-from walreplay.ledger.runs import FILES, OF_HISTORY, OF_STATE, RUNS, Rows, metrics_of, run_row
+from walreplay.ledger.runs import FILES, OF_APPENDED, OF_STATE, RUNS, Rows, metrics_of, run_row
 from walreplay.ledger.state import APPLIED, FORMAT, NEW, SCHEMA, Load, State, at_work, now, state_of, values_of
 from walreplay.lsn import format_lsn
 from walreplay.progress import log
@@ -79,7 +79,7 @@ class LedgerTable:
 
     name: str
     schema: pa.Schema
-    properties: Mapping[str, str] = field(default_factory=lambda: OF_HISTORY)
+    properties: Mapping[str, str] = field(default_factory=lambda: OF_APPENDED)
 
 
 class Ledger:

@@ -315,13 +315,13 @@ def write_metrics(place: str | None, target: str, rows: Rows) -> str | None:
     return None
 
 
-HISTORY: Final = ("runs", "files", "transactions", "messages")  # The tables to which runs append
+APPENDED_TABLES: Final = ("runs", "files", "transactions", "messages")  # The tables to which runs append
 
 # Statistics of every column take as long as to write the rows.
-OF_HISTORY: Final = {"delta.logRetentionDuration": "interval 7 days", "delta.dataSkippingStatsColumns": "run"}
+OF_APPENDED: Final = {"delta.logRetentionDuration": "interval 7 days", "delta.dataSkippingStatsColumns": "run"}
 """Their properties.  No run looks back into the versions of these tables but the one that finishes another."""
 
-OF_STATE: Final = {**OF_HISTORY, "delta.deletedFileRetentionDuration": "interval 1 day"}
+OF_STATE: Final = {**OF_APPENDED, "delta.deletedFileRetentionDuration": "interval 1 day"}
 """Those of ``state``, of which each run writes some versions, and only the newest is read."""
 
 NO_VACUUM_LOG: Final = {"spark.databricks.delta.vacuum.logging.enabled": "false"}
@@ -353,13 +353,13 @@ def keep_small(
     with upkeep_session(spark, NO_VACUUM_LOG) as session:
         steps.reached("ledger is to be kept small")
         forget(session, target, keep_days, now, check_lock)
-        for name in (*HISTORY, "state"):
+        for name in (*APPENDED_TABLES, "state"):
             table = target.ledger(name)
             check_lock()
             with ledger_errors(table.text):
                 if not delta.exists(session, table):
                     continue
-                if name in HISTORY:  # ``state`` has one row, in one file
+                if name in APPENDED_TABLES:  # ``state`` has one row, in one file
                     optimize(session, table)
                 vacuum(session, table)
             steps.reached(f"ledger's table kept small: {name}")

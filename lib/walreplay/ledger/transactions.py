@@ -20,7 +20,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta.target import Target
 from walreplay.errors import OrderError
 from walreplay.ledger.ledger import LedgerTable, append_once
-from walreplay.ledger.runs import OF_HISTORY
+from walreplay.ledger.runs import OF_APPENDED
 from walreplay.ledger.state import State
 from walreplay.lsn import to_datetime
 from walreplay.session.isolation import has_own_sessions, settings
@@ -39,7 +39,7 @@ _LEDGER_SESSION: Final = -1  # lower than the run's sessions, so that its transa
 
 _MAX_LOSSES: Final = 5
 
-_OF_TRANSACTIONS: Final = {**OF_HISTORY, "delta.dataSkippingStatsColumns": "commit_lsn"}
+_OF_TRANSACTIONS: Final = {**OF_APPENDED, "delta.dataSkippingStatsColumns": "commit_lsn"}
 
 _TRANSACTIONS: Final = pa.schema(
     [

@@ -373,14 +373,14 @@ class Stitch:
         if open_ is not None:
             state.awaited = min(open_.final_lsn, open_.final_lsn if state.awaited is None else state.awaited)
             if open_.gid is None:
-                self._forget_cut(open_, place)  # a prepared one has scheduled nothing yet
+                self._take_back_open(open_, place)  # a prepared one has scheduled nothing yet
             state.open.body = None
         # Each session announces again what it uses; a prepared transaction alone outlives its own.
         state.partitions.end_session(forget=not state.open.prepared)
         state.open.end_session(place, late=part.shown_by_lsn_only)
         return place.new_session()
 
-    def _forget_cut(self, open_: Transaction, place: Place) -> None:
+    def _take_back_open(self, open_: Transaction, place: Place) -> None:
         """Go back to before the ordinary transaction that is cut off at a place."""
         state = self.state
         if open_.final_lsn > place.high_lsn:
@@ -403,7 +403,7 @@ class Stitch:
         assert state.place is not None
         state.warn_of_gap(f"{path}: {problem}; what was open before is left out")
         if state.place.transaction is not None and state.place.transaction.gid is None:
-            self._forget_cut(state.place.transaction, state.place)
+            self._take_back_open(state.place.transaction, state.place)
         state.open.end_session(state.place, late=False)  # what is missing may have the end of a session in it
         state.open.body = None
         state.awaited = None

@@ -144,7 +144,7 @@ class Period:
 
 
 @dataclass(frozen=True, slots=True)
-class RunPlan:
+class TablesPlan:
     """What a run does to its target's tables.
 
     Attributes:
@@ -178,7 +178,7 @@ def plan_tables(
     settings: Settings,
     target: Target,
     period: Period = Period(),
-) -> RunPlan:
+) -> TablesPlan:
     """Decide what becomes of each table that committed changes are for.
 
     Args:
@@ -226,7 +226,7 @@ def plan_tables(
     after = {entry.oid: entry for entry in entries if entry.oid not in placement.replaced}
     after |= {entry.oid: entry for entry in (*placement.aside, *placement.renamed)}
     after |= {plan.oid: plan.after for plan in tables}
-    return RunPlan(tuple(tables), placement, tuple(switched.off(after).values()))
+    return TablesPlan(tuple(tables), placement, tuple(switched.off(after).values()))
 
 
 def _truncated(oids: Iterable[int], used: Sequence[tuple[Version, int | None]]) -> set[int]:

@@ -317,7 +317,7 @@ def _reported(
     )
 
 
-def check_renamed(spark: SparkSession, staging: Staging, run: TableRun) -> None:
+def check_not_another_table(spark: SparkSession, staging: Staging, run: TableRun) -> None:
     """Fold a table's first rows, if it must be renamed to take them, before it is moved.
 
     Raises:

@@ -6,7 +6,7 @@ import pytest
 from support.captures import case, cases
 from support.framings import reframe
 from support.rows import rows_by_reader, rows_by_walk
-from walreplay.decode.kernels import walk_words as walk
+from walreplay.decode.kernels import walk_words as words
 from walreplay.decode.walk import Outcome, RelationSlots, WalkKernel, truncate_digest
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
@@ -61,7 +61,7 @@ def _outcome_of_text(text: bytes, around: int) -> Outcome:
     data = np.frombuffer(bytes([around]) * before + message + bytes([around]) * 48, np.uint8)
     kernel = WalkKernel(Framing.RAW)
     kernel.slots.add(7, 1)
-    kernel.state[walk.POS], kernel.state[walk.TXN] = before, walk.OPEN
+    kernel.state[words.POS], kernel.state[words.TXN] = before, words.OPEN
     end = before + len(message)
     return kernel.walk(data, end, end)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from walreplay.decode.kernels import programs as words
+from walreplay.decode.kernels import programs
 from walreplay.decode.kernels import text as kernels_text
 from walreplay.decode.kernels.binary import AS_SENT, BINARY, SLACK
 from walreplay.decode.kernels.place import place_column
@@ -214,7 +214,7 @@ def _joined(tile: CellTile) -> tuple[Bytes, Bytes]:
     ends: Cells = np.zeros(tile.size + 1, dtype=np.int32)
     valid: Bytes = np.empty(tile.size, dtype=np.uint8)
     outputs = ends.ctypes.data, valid.ctypes.data, AS_SENT, 0, data.ctypes.data, data.size
-    program = np.array((words.TEXT, *outputs, 0), np.int64)
+    program = np.array((programs.TEXT, *outputs, 0), np.int64)
     place_column(*tile.arguments, program, 0, 0, np.zeros(1, np.int32))  # there is room for all, and nothing is missed
     return np.insert(data[: ends[-1]], ends[1:], 0), valid
 
@@ -245,10 +245,10 @@ class ColumnBuilder(ABC):
         self._codec = UTF8
         self.is_placed = placing is not None and not column_type.overridden
         """Whether the walk places the column's values in its rows; otherwise the builder is given their cells."""
-        self.program = np.zeros(words.COLUMN, np.int64)
+        self.program = np.zeros(programs.COLUMN, np.int64)
         """The column's words for the kernels; see `walreplay.decode.placing`."""
         if placing is not None:
-            self.program[[words.KIND, words.LOW, words.HIGH]] = placing
+            self.program[[programs.KIND, programs.LOW, programs.HIGH]] = placing
         self._capacity = 0
         self._valid: Bytes = np.empty(0, dtype=np.uint8)
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from walreplay.decode.columns.base import ColumnBuilder, resized
 from walreplay.decode.columns.variable import plain_texts
-from walreplay.decode.kernels import programs as words
+from walreplay.decode.kernels import programs
 from walreplay.decode.kernels.binary import BINARY
 from walreplay.decode.kernels.place import place_column
 from walreplay.decode.placing import Placing
@@ -95,7 +95,7 @@ class FixedBuilder(ColumnBuilder):
     def _grow(self, capacity: int) -> None:
         self._values = resized(self._values, capacity * self._WORDS, self.rows * self._WORDS)
         self._valid = resized(self._valid, capacity, self.rows)
-        self.program[[words.VALUES, words.VALID]] = self._values.ctypes.data, self._valid.ctypes.data
+        self.program[[programs.VALUES, programs.VALID]] = self._values.ctypes.data, self._valid.ctypes.data
 
     def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
         values = pa.py_buffer(self._values[: rows * self._WORDS])
@@ -131,7 +131,7 @@ def boolean(column_type: ColumnType, names: Names) -> ColumnBuilder:
         column_type,
         names,
         dtype=np.uint8,
-        placing=Placing(words.BOOLEAN),
+        placing=Placing(programs.BOOLEAN),
         reader=boolean_from_text,
     )
 
@@ -161,7 +161,7 @@ def decimal(column_type: ColumnType, names: Names) -> ColumnBuilder:
         column_type,
         names,
         dtype=np.uint64,
-        placing=Placing(words.DECIMAL, precision, scale),
+        placing=Placing(programs.DECIMAL, precision, scale),
         reader=partial(unscaled_from_text, precision=precision, scale=scale),
     )
 
@@ -172,7 +172,7 @@ def date(column_type: ColumnType, names: Names) -> ColumnBuilder:
         column_type,
         names,
         dtype=np.int32,
-        placing=Placing(words.DATE, FIRST_DAY, LAST_DAY),
+        placing=Placing(programs.DATE, FIRST_DAY, LAST_DAY),
         reader=days_from_text,
     )
 
@@ -183,7 +183,7 @@ def timestamp(column_type: ColumnType, names: Names, *, with_zone: bool) -> Colu
         column_type,
         names,
         dtype=np.int64,
-        placing=Placing(words.TIMESTAMPTZ if with_zone else words.TIMESTAMP, FIRST_MICRO, LAST_MICRO),
+        placing=Placing(programs.TIMESTAMPTZ if with_zone else programs.TIMESTAMP, FIRST_MICRO, LAST_MICRO),
         reader=partial(micros_from_text, with_zone=with_zone),
     )
 
@@ -279,9 +279,9 @@ class CastingDecimalBuilder(CastingBuilder, DecimalBuilder):
 def rounded(column_type: ColumnType, names: Names, reader: Callable[[str], float]) -> ColumnBuilder:
     """Return the builder for floats that are rounded from their text."""
     if column_type.arrow == pa.float32():
-        dtype, placing = np.float32, Placing(words.FLOAT32)
+        dtype, placing = np.float32, Placing(programs.FLOAT32)
     else:
-        dtype, placing = np.float64, Placing(words.FLOAT64)
+        dtype, placing = np.float64, Placing(programs.FLOAT64)
     return CastingBuilder(column_type, names, dtype=dtype, placing=placing, reader=reader, usual=_USUAL_NUMBER)
 
 
@@ -312,7 +312,7 @@ def overridden_decimal(column_type: ColumnType, names: Names, reader: Callable[[
         column_type,
         names,
         dtype=np.uint64,
-        placing=Placing(words.DECIMAL, precision, scale),
+        placing=Placing(programs.DECIMAL, precision, scale),
         reader=reader,
         usual=f"^-?{whole}{fraction}$",
     )

@@ -29,7 +29,7 @@ from walreplay.decode.columns.variable import (
     bytea,
     string,
 )
-from walreplay.decode.kernels import programs as words
+from walreplay.decode.kernels import programs
 from walreplay.decode.placing import Placing
 from walreplay.types import families
 from walreplay.types.base import ColumnType, Family
@@ -100,18 +100,18 @@ def _overridden(column_type: ColumnType, names: Names) -> ColumnBuilder:
 
 
 _INTEGERS: Final = {
-    families.INT16: words.INT16,
-    families.INT32: words.INT32,
-    families.INT64: words.INT64_,
-    families.UNSIGNED: words.UNSIGNED,
+    families.INT16: programs.INT16,
+    families.INT32: programs.INT32,
+    families.INT64: programs.INT64_,
+    families.UNSIGNED: programs.UNSIGNED,
 }
 """How the kernels convert integers."""
 
 _BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
     families.BOOLEAN: boolean,
     **{family: partial(integer, kind=kind) for family, kind in _INTEGERS.items()},
-    families.FLOAT32: partial(FloatBuilder, dtype=np.float32, placing=Placing(words.FLOAT32)),
-    families.FLOAT64: partial(FloatBuilder, dtype=np.float64, placing=Placing(words.FLOAT64)),
+    families.FLOAT32: partial(FloatBuilder, dtype=np.float32, placing=Placing(programs.FLOAT32)),
+    families.FLOAT64: partial(FloatBuilder, dtype=np.float64, placing=Placing(programs.FLOAT64)),
     families.DECIMAL: decimal,
     families.STRING: string,
     families.BINARY: bytea,

@@ -22,7 +22,7 @@ from walreplay.decode.columns.base import (
 )
 from walreplay.decode.kernels import binary as kernels_binary
 from walreplay.decode.kernels import frames as outcomes
-from walreplay.decode.kernels import programs as words
+from walreplay.decode.kernels import programs
 from walreplay.decode.kernels import text as kernels_text
 from walreplay.decode.kernels.binary import AS_SENT, BINARY, NO_FORM, SLACK
 from walreplay.decode.kernels.place import place_column
@@ -127,14 +127,14 @@ class VariableBuilder(ColumnBuilder):
 
     def _set_data(self, data: Bytes) -> None:
         self._data = data
-        self.program[[words.DATA, words.CAPACITY]] = data.ctypes.data, data.size
+        self.program[[programs.DATA, programs.CAPACITY]] = data.ctypes.data, data.size
 
     def _grow(self, capacity: int) -> None:
         self._ends = resized(self._ends, capacity + 1, self.rows + 1)
         self._ends[0] = 0  # the memory is not cleared
         self._set_data(resized(self._data, self._data.size, int(self._ends[self.rows])))
         self._valid = resized(self._valid, capacity, self.rows)
-        self.program[[words.VALUES, words.VALID]] = self._ends.ctypes.data, self._valid.ctypes.data
+        self.program[[programs.VALUES, programs.VALID]] = self._ends.ctypes.data, self._valid.ctypes.data
 
     def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
         data = pa.py_buffer(self._data[: self._ends[rows]])
@@ -216,13 +216,13 @@ class LabelBuilder(TextBuilder):
 
     def __init__(self, column_type: ColumnType, names: Names, placing: Placing) -> None:
         super().__init__(column_type, names, placing)
-        self.program[words.LOW] = NO_FORM  # the walk does not look for control characters
+        self.program[programs.LOW] = NO_FORM  # the walk does not look for control characters
 
     def _convert(self, tile: CellTile) -> list[Rescued]:
         # Usually everything is text, and checking all of it at once is faster than checking each value.
-        self.program[words.LOW] = AS_SENT
+        self.program[programs.LOW] = AS_SENT
         rescued = self._gather(tile)
-        self.program[words.LOW] = NO_FORM
+        self.program[programs.LOW] = NO_FORM
         start, end = (int(self._ends[row]) for row in (self.rows, self.rows + tile.size))
         has_control = kernels_binary.has_control(self._data, start, end)
         fault = self._fault(tile)
@@ -259,7 +259,7 @@ def string(column_type: ColumnType, names: Names) -> ColumnBuilder:
     elif _may_be_text(names.get(column_type.oid)):
         builder = LabelBuilder
         form = AS_SENT
-    return builder(column_type, names, Placing(words.TEXT, form))
+    return builder(column_type, names, Placing(programs.TEXT, form))
 
 
 def _may_be_text(name: tuple[str, str] | None) -> bool:
@@ -269,13 +269,13 @@ def _may_be_text(name: tuple[str, str] | None) -> bool:
 
 def bytea(column_type: ColumnType, names: Names) -> ColumnBuilder:
     """Return the builder for bytea."""
-    return VariableBuilder(column_type, names, Placing(words.BYTES, AS_SENT), bytes_from_text)
+    return VariableBuilder(column_type, names, Placing(programs.BYTES, AS_SENT), bytes_from_text)
 
 
 def plain_texts() -> VariableBuilder:
     """Return a builder that gathers text without checking it."""
     text = ColumnType(pa.string(), families.STRING, "text")
-    return VariableBuilder(text, {}, Placing(words.TEXT, NO_FORM))
+    return VariableBuilder(text, {}, Placing(programs.TEXT, NO_FORM))
 
 
 class ListBuilder(ColumnBuilder):

@@ -54,7 +54,7 @@ BAD_COLUMN_COUNT: Final = 14
 BAD_FRAME: Final = 15
 OVERRUN: Final = 16
 UNDERRUN: Final = 17
-NO_NEWLINE: Final = 18
+NO_TRAILER: Final = 18
 OUTSIDE_TRANSACTION: Final = 19
 BEGIN_INSIDE: Final = 20
 COMMIT_MISMATCH: Final = 21
@@ -289,7 +289,7 @@ def frame_end(base, cursor, payload_end, framing, may_lack_trailer):
         # A consumer that ends between a Commit and its newline has all of the transaction.
         return cursor if may_lack_trailer else np.int64(-INCOMPLETE)
     if trailer != 0 and load_byte(base + cursor) != trailer:
-        return np.int64(-NO_NEWLINE)
+        return np.int64(-NO_TRAILER)
     return cursor + trailer_size(framing)
 
 

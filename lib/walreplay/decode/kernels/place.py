@@ -16,7 +16,7 @@ import numpy as np
 
 from walreplay.decode.compile.kernel import helper, kernel, routine
 from walreplay.decode.compile.parameters import BYTES, CELLS, INT64, TILE, given, out
-from walreplay.decode.kernels import programs as words
+from walreplay.decode.kernels import programs
 from walreplay.decode.kernels.base import (
     address_of,
     copy_32,
@@ -110,18 +110,18 @@ def _copy_text(target, source, count, last):
 @helper
 def _end_text(column, row, end):
     """Note where a text ends that was written."""
-    store_32(get(column, words.VALUES) + 4 * row + 4, end)  # Arrow's offsets: one more than there are rows
-    store_8(get(column, words.VALID) + row, 1)
+    store_32(get(column, programs.VALUES) + 4 * row + 4, end)  # Arrow's offsets: one more than there are rows
+    store_8(get(column, programs.VALID) + row, 1)
 
 
 @helper
 def _place_text(base, last, column, row, start, count):
     """Copy a text; False where there is no room. From address `last` on there are fewer than 32 bytes to read."""
-    position = load_int32(get(column, words.VALUES) + 4 * row)
+    position = load_int32(get(column, programs.VALUES) + 4 * row)
     after = position + count
-    if after + _COPIED > get(column, words.CAPACITY):  # Python makes room, and the row is placed again
+    if after + _COPIED > get(column, programs.CAPACITY):  # Python makes room, and the row is placed again
         return False
-    target = get(column, words.DATA) + position
+    target = get(column, programs.DATA) + position
     _copy_text(target, base + start, count, last)
     _end_text(column, row, after)
     return True
@@ -131,33 +131,33 @@ def _place_text(base, last, column, row, start, count):
 def _place_hex(base, column, row, start, size):
     r"""Read bytea in hex form (\x…); return what becomes of it."""
     if size < 2 or size & 1 or load_byte(base + start) != 92 or load_byte(base + start + 1) != 120:  # \x
-        return words.NO_TEXT
+        return programs.NO_TEXT
     count = (size - 2) >> 1
-    position = load_int32(get(column, words.VALUES) + 4 * row)
-    if position + count + _COPIED > get(column, words.CAPACITY):
-        return words.NO_ROOM
-    if not write_hex(get(column, words.DATA) + position, base + start + 2, count):
-        return words.NO_TEXT
+    position = load_int32(get(column, programs.VALUES) + 4 * row)
+    if position + count + _COPIED > get(column, programs.CAPACITY):
+        return programs.NO_ROOM
+    if not write_hex(get(column, programs.DATA) + position, base + start + 2, count):
+        return programs.NO_TEXT
     _end_text(column, row, position + count)
-    return words.PLACED
+    return programs.PLACED
 
 
 @routine
 def _place_written(base, column, row, start, count):
     """Write the text of a value in binary format; return what becomes of it."""
-    position = load_int32(get(column, words.VALUES) + 4 * row)
-    if position + count + SLACK > get(column, words.CAPACITY):
-        return words.NO_ROOM
-    size = write_text(get(column, words.DATA) + position, base + start, count, get(column, words.LOW))
+    position = load_int32(get(column, programs.VALUES) + 4 * row)
+    if position + count + SLACK > get(column, programs.CAPACITY):
+        return programs.NO_ROOM
+    size = write_text(get(column, programs.DATA) + position, base + start, count, get(column, programs.LOW))
     if size < 0:
-        return words.NO_TEXT
+        return programs.NO_TEXT
     _end_text(column, row, position + size)
-    return words.PLACED
+    return programs.PLACED
 
 
 @helper
 def _put_decimal(column, row, low, high):
-    values = get(column, words.VALUES) + 16 * row
+    values = get(column, programs.VALUES) + 16 * row
     store_64(values, low)
     store_64(values + 8, high)
 
@@ -165,20 +165,20 @@ def _put_decimal(column, row, low, high):
 @helper
 def place_null(column, row):
     """Place a NULL."""
-    kind = get(column, words.KIND)
-    if kind == words.OTHER:
+    kind = get(column, programs.KIND)
+    if kind == programs.OTHER:
         return
-    values = get(column, words.VALUES)
-    store_8(get(column, words.VALID) + row, 0)
-    if kind == words.TEXT or kind == words.BYTES:
+    values = get(column, programs.VALUES)
+    store_8(get(column, programs.VALID) + row, 0)
+    if kind == programs.TEXT or kind == programs.BYTES:
         store_32(values + 4 * row + 4, load_int32(values + 4 * row))  # a text of no bytes
-    elif words.INT32 <= kind <= words.DATE:
+    elif programs.INT32 <= kind <= programs.DATE:
         store_32(values + 4 * row, np.int64(0))
-    elif kind == words.INT16:
+    elif kind == programs.INT16:
         store_16(values + 2 * row, np.int64(0))
-    elif kind == words.BOOLEAN:
+    elif kind == programs.BOOLEAN:
         store_8(values + row, 0)
-    elif kind == words.DECIMAL:
+    elif kind == programs.DECIMAL:
         _put_decimal(column, row, np.int64(0), np.int64(0))
     else:
         store_64(values + 8 * row, np.int64(0))
@@ -188,34 +188,34 @@ def place_null(column, row):
 def _place_rarer(base, column, kind, row, start, size):
     """Convert a text whose kind is none of the most frequent; False where it is in another form."""
     end = start + size
-    values = get(column, words.VALUES)
+    values = get(column, programs.VALUES)
     value = np.int64(0)
     is_read = False
-    if kind == words.INT16 or kind == words.UNSIGNED:
+    if kind == programs.INT16 or kind == programs.UNSIGNED:
         if size > 0:
             value, _, is_read = _integer(base, start, size, False)
-            is_read = is_read and get(column, words.LOW) <= value <= get(column, words.HIGH)
-    elif kind == words.BOOLEAN:
+            is_read = is_read and get(column, programs.LOW) <= value <= get(column, programs.HIGH)
+    elif kind == programs.BOOLEAN:
         value = boolean_of(base + start, size)
         is_read = value >= 0
-    elif kind == words.FLOAT32:
+    elif kind == programs.FLOAT32:
         value, is_read = float_of(base, start, end, 23)
-    elif kind == words.FLOAT64:
+    elif kind == programs.FLOAT64:
         value, is_read = float_of(base, start, end, 52)
-    elif kind == words.DECIMAL:
-        precision, scale = get(column, words.LOW), get(column, words.HIGH)
+    elif kind == programs.DECIMAL:
+        precision, scale = get(column, programs.LOW), get(column, programs.HIGH)
         if precision <= NARROW_PRECISION:
             value, is_read = narrow_decimal_of(base, start, end, precision, scale)
             _put_decimal(column, row, value, value >> 63)
         else:
             high, low, is_read = wide_decimal_of(base, start, end, precision, scale)
             _put_decimal(column, row, np.int64(low), np.int64(high))
-    elif kind == words.DATE:
+    elif kind == programs.DATE:
         if size == 10:
             value = iso_day(base, start)
             is_read = value != BAD_DAY
     else:
-        value = iso_time(base, start, end) if kind == words.TIMESTAMP else zoned_time(base, start, end)
+        value = iso_time(base, start, end) if kind == programs.TIMESTAMP else zoned_time(base, start, end)
         is_read = value != NO_TIME
     _put_value(column, values, kind, row, value, is_read)
     return is_read
@@ -226,15 +226,15 @@ def _put_value(column, values, kind, row, value, is_read):
     """Write a value of any kind but text and decimals, and the validity."""
     if not is_read:
         value = np.int64(0)
-    if words.INT32 <= kind <= words.DATE:
+    if programs.INT32 <= kind <= programs.DATE:
         store_32(values + 4 * row, value)
-    elif kind == words.INT16:
+    elif kind == programs.INT16:
         store_16(values + 2 * row, value)
-    elif kind == words.BOOLEAN:
+    elif kind == programs.BOOLEAN:
         store_8(values + row, value)
-    elif kind != words.DECIMAL:
+    elif kind != programs.DECIMAL:
         store_64(values + 8 * row, value)
-    store_8(get(column, words.VALID) + row, np.int64(is_read))
+    store_8(get(column, programs.VALID) + row, np.int64(is_read))
 
 
 @routine
@@ -243,84 +243,84 @@ def _place_binary(base, column, kind, row, start, count):
     address = base + start
     value = np.int64(0)
     is_read = False
-    if kind == words.DECIMAL:
-        high, low, is_read = decimal_of(address, count, get(column, words.LOW), get(column, words.HIGH))
+    if kind == programs.DECIMAL:
+        high, low, is_read = decimal_of(address, count, get(column, programs.LOW), get(column, programs.HIGH))
         if not is_read:  # NULL, until Python has read the value
             high, low = np.uint64(0), np.uint64(0)
         _put_decimal(column, row, np.int64(low), np.int64(high))
-    elif kind == words.INT16:
+    elif kind == programs.INT16:
         is_read = count == 2
         if is_read:
             value = np.int64(np.int16(load_big_16(address)))
-    elif kind == words.BOOLEAN:
+    elif kind == programs.BOOLEAN:
         is_read = count == 1 and load_byte(address) <= 1
         if is_read:
             value = load_byte(address)
-    elif kind == words.UNSIGNED:
+    elif kind == programs.UNSIGNED:
         is_read = count == 4
         if is_read:
             value = load_big_32(address)
-    elif count == 4 and words.INT32 <= kind <= words.DATE:
-        if kind == words.FLOAT32:
+    elif count == 4 and programs.INT32 <= kind <= programs.DATE:
+        if kind == programs.FLOAT32:
             value, is_read = float_32_of(address), True
-        elif kind == words.INT32:
+        elif kind == programs.INT32:
             value, is_read = np.int64(np.int32(load_big_32(address))), True
         else:
             value = np.int64(np.int32(load_big_32(address))) + _EPOCH_DAY  # PostgreSQL counts from 2000-01-01
-            is_read = get(column, words.LOW) <= value <= get(column, words.HIGH)
+            is_read = get(column, programs.LOW) <= value <= get(column, programs.HIGH)
     elif count == 8:
         value = load_big_64(address)
-        if kind == words.INT64_:
+        if kind == programs.INT64_:
             is_read = True
-        elif kind == words.FLOAT64:
+        elif kind == programs.FLOAT64:
             value, is_read = float_64_of(address), True
-        elif words.TIMESTAMP <= kind <= words.TIMESTAMPTZ:
+        elif programs.TIMESTAMP <= kind <= programs.TIMESTAMPTZ:
             # The infinite ones come out below the first.
             value += POSTGRES_EPOCH_UNIX_MICROS
-            is_read = get(column, words.LOW) <= value <= get(column, words.HIGH)
-    _put_value(column, get(column, words.VALUES), kind, row, value, is_read)
+            is_read = get(column, programs.LOW) <= value <= get(column, programs.HIGH)
+    _put_value(column, get(column, programs.VALUES), kind, row, value, is_read)
     return is_read
 
 
 @helper
 def place_text_form(base, last, column, row, start, size, in_tuple):
     """Place a value in text format; return what becomes of it."""
-    kind = get(column, words.KIND)
-    if kind == words.TEXT:
-        return words.PLACED if _place_text(base, last, column, row, start, size) else words.NO_ROOM
-    if kind == words.INT32 or kind == words.INT64_:
+    kind = get(column, programs.KIND)
+    if kind == programs.TEXT:
+        return programs.PLACED if _place_text(base, last, column, row, start, size) else programs.NO_ROOM
+    if kind == programs.INT32 or kind == programs.INT64_:
         value = np.int64(0)
         is_read = False
         if size > 0:
             value, count, is_read = _integer(base, start, size, in_tuple)
             # Eight digits fit.
-            is_read = is_read and (count <= 8 or get(column, words.LOW) <= value <= get(column, words.HIGH))
+            is_read = is_read and (count <= 8 or get(column, programs.LOW) <= value <= get(column, programs.HIGH))
         if not is_read:
             value = np.int64(0)
-        store_8(get(column, words.VALID) + row, np.int64(is_read))
-        if kind == words.INT32:
-            store_32(get(column, words.VALUES) + 4 * row, value)
+        store_8(get(column, programs.VALID) + row, np.int64(is_read))
+        if kind == programs.INT32:
+            store_32(get(column, programs.VALUES) + 4 * row, value)
         else:
-            store_64(get(column, words.VALUES) + 8 * row, value)
-        return words.PLACED if is_read else words.MISSED_VALUE
-    if kind == words.OTHER:
-        return words.PLACED  # its builder reads the cell when the pending rows are completed
-    if kind == words.BYTES:
+            store_64(get(column, programs.VALUES) + 8 * row, value)
+        return programs.PLACED if is_read else programs.MISSED_VALUE
+    if kind == programs.OTHER:
+        return programs.PLACED  # its builder reads the cell when the pending rows are completed
+    if kind == programs.BYTES:
         return _place_hex(base, column, row, start, size)
-    return words.PLACED if _place_rarer(base, column, kind, row, start, size) else words.MISSED_VALUE
+    return programs.PLACED if _place_rarer(base, column, kind, row, start, size) else programs.MISSED_VALUE
 
 
 @helper
 def place_binary_form(base, last, column, row, start, count):
     """Place a value in binary format; return what becomes of it."""
-    kind = get(column, words.KIND)
-    if kind == words.TEXT or kind == words.BYTES:
-        if get(column, words.LOW) != AS_SENT:
+    kind = get(column, programs.KIND)
+    if kind == programs.TEXT or kind == programs.BYTES:
+        if get(column, programs.LOW) != AS_SENT:
             return _place_written(base, column, row, start, count)
-        return words.PLACED if _place_text(base, last, column, row, start, count) else words.NO_ROOM
-    if kind == words.OTHER:
-        return words.PLACED
-    return words.PLACED if _place_binary(base, column, kind, row, start, count) else words.MISSED_VALUE
+        return programs.PLACED if _place_text(base, last, column, row, start, count) else programs.NO_ROOM
+    if kind == programs.OTHER:
+        return programs.PLACED
+    return programs.PLACED if _place_binary(base, column, kind, row, start, count) else programs.MISSED_VALUE
 
 
 @helper
@@ -331,35 +331,35 @@ def _place_cell(base, last, column, row, start, length, in_tuple):
     if length <= BINARY:
         return place_binary_form(base, last, column, row, start, BINARY - length)
     place_null(column, row)
-    return words.PLACED
+    return programs.PLACED
 
 
 @helper
 def note_miss(placer, program, number, row, first_cell):
     """List a value of column `number` that is in another form; it counts once its row does."""
-    tried = get(placer.marks, words.TRIED)
-    miss = placer.misses + tried * (words.MISS_WORDS * words.WORD)
+    tried = get(placer.marks, programs.TRIED)
+    miss = placer.misses + tried * (programs.MISS_WORDS * programs.WORD)
     put(miss, 0, program)
     put(miss, 1, np.int64(number))
     put(miss, 2, row)
     put(miss, 3, first_cell)
-    put(placer.marks, words.TRIED, tried + 1)  # `take_row` makes it `MISSED`
+    put(placer.marks, programs.TRIED, tried + 1)  # `take_row` makes it `MISSED`
 
 
 @helper
 def note_refused(marks, placed, number, count):
     """Note which text column has no room, and for how many bytes, or refuses its value; return a `Refusal`."""
-    put(marks, words.LEFT_COLUMN, np.int64(number))
-    put(marks, words.LEFT_BYTES, count + SLACK)
-    return words.TEXT_FULL if placed == words.NO_ROOM else words.NOT_TEXT
+    put(marks, programs.LEFT_COLUMN, np.int64(number))
+    put(marks, programs.LEFT_BYTES, count + SLACK)
+    return programs.TEXT_FULL if placed == programs.NO_ROOM else programs.NOT_TEXT
 
 
 @routine
 def place_cells(base, last, program, first_cell, cells, placer):
     """Place the row whose cells stand in the arrays from `first_cell` on; below 0 it has none.  Returns a `Refusal`."""
-    row = get(program, words.ROWS)
-    column = program + words.HEAD * words.WORD
-    for number in range(get(program, words.COLUMNS)):
+    row = get(program, programs.ROWS)
+    column = program + programs.HEAD * programs.WORD
+    for number in range(get(program, programs.COLUMNS)):
         length = np.int64(-1)
         start = np.int64(0)
         if first_cell >= 0:
@@ -367,13 +367,13 @@ def place_cells(base, last, program, first_cell, cells, placer):
             start = load_int32(cells.offsets + 4 * (first_cell + number))
         placed = _place_cell(base, last, column, row, start, length, True)
         if length == -2:  # unchanged TOAST
-            put(program, words.HAS_UNCHANGED, np.int64(1))
-        if placed == words.MISSED_VALUE:
+            put(program, programs.HAS_UNCHANGED, np.int64(1))
+        if placed == programs.MISSED_VALUE:
             note_miss(placer, program, number, row, first_cell)
-        elif placed >= words.NO_ROOM:
+        elif placed >= programs.NO_ROOM:
             return note_refused(placer.marks, placed, number, length if length >= 0 else BINARY - length)
-        column += words.COLUMN * words.WORD
-    return words.DONE
+        column += programs.COLUMN * programs.WORD
+    return programs.DONE
 
 
 @kernel(TILE, out("int64"), INT64, INT64, out("int32"))
@@ -394,10 +394,10 @@ def place_column(tile, program, first_row, row, misses):
             cell = np.uint64(np.int64(first[row]) + number)
             start, size = np.int64(offset[cell]), np.int64(length[cell])
         placed = _place_cell(base, last, column, first_row + row, start, size, False)
-        if placed == words.MISSED_VALUE:
+        if placed == programs.MISSED_VALUE:
             missed += 1
             misses[missed] = row
-        elif placed >= words.NO_ROOM:
+        elif placed >= programs.NO_ROOM:
             break
         row += 1
     misses[0] = missed
@@ -407,52 +407,53 @@ def place_column(tile, program, first_row, row, misses):
 @helper
 def may_place(program, marks):
     """Return whether a row can be placed by a program: `DONE`, or why not."""
-    if program == words.UNSEEN:
-        return words.NEW
-    if get(program, words.ROWS) >= get(program, words.LIMIT):  # the room, or as many as may be pending
-        return words.ROWS_FULL if get(program, words.ROWS) >= get(program, words.ROOM) else words.TOO_MANY_PENDING
-    return words.DONE if get(marks, words.MISSED) <= words.MISSES - MAX_COLUMNS else words.TOO_MANY_PENDING
+    if program == programs.UNSEEN:
+        return programs.NEW
+    if get(program, programs.ROWS) >= get(program, programs.LIMIT):  # the room, or as many as may be pending
+        is_full = get(program, programs.ROWS) >= get(program, programs.ROOM)
+        return programs.ROWS_FULL if is_full else programs.TOO_MANY_PENDING
+    return programs.DONE if get(marks, programs.MISSED) <= programs.MISSES - MAX_COLUMNS else programs.TOO_MANY_PENDING
 
 
 @helper
 def forget_tried(marks):
     """Forget what the values of a row miss that was not taken."""
-    put(marks, words.TRIED, get(marks, words.MISSED))
+    put(marks, programs.TRIED, get(marks, programs.MISSED))
 
 
 @helper
 def note_old_tuple(program, old_cell):
     """List the old tuple of the update that is placed: its first cell, and the row."""
-    count = get(program, words.BEFORES)
-    store_32(get(program, words.BEFORE_FIRSTS) + 4 * count, old_cell)
-    put(get(program, words.BEFORE_ROWS), count, get(program, words.ROWS))
-    put(program, words.BEFORES, count + 1)
+    count = get(program, programs.BEFORES)
+    store_32(get(program, programs.BEFORE_FIRSTS) + 4 * count, old_cell)
+    put(get(program, programs.BEFORE_ROWS), count, get(program, programs.ROWS))
+    put(program, programs.BEFORES, count + 1)
 
 
 @helper
 def take_row(placer, program, slot, transaction, change):
     """Count a row whose values were placed, with what is known of it beside them."""
-    row = get(program, words.ROWS)
-    settled = get(program, words.SETTLED)
+    row = get(program, programs.ROWS)
+    settled = get(program, programs.SETTLED)
     marks = placer.marks
     if row == settled:  # the slot's first pending row
-        touched_count = get(marks, words.TOUCHED)
+        touched_count = get(marks, programs.TOUCHED)
         store_32(placer.touched + 4 * touched_count, slot)
-        put(marks, words.TOUCHED, touched_count + 1)
-    tried = get(marks, words.TRIED)
-    if tried != get(marks, words.MISSED):
-        put(marks, words.MISSED, tried)
-        put(program, words.HAS_MISSES, np.int64(1))
+        put(marks, programs.TOUCHED, touched_count + 1)
+    tried = get(marks, programs.TRIED)
+    if tried != get(marks, programs.MISSED):
+        put(marks, programs.MISSED, tried)
+        put(program, programs.HAS_MISSES, np.int64(1))
     letter = np.int64(change.tag) + 32
-    store_8(get(program, words.OP) + row, 99 if letter == 105 else letter)  # an insert is a c, for create
-    put(get(program, words.LSN), row, transaction.lsn)
-    put(get(program, words.COMMIT_TS), row, transaction.commit_ts + POSTGRES_EPOCH_UNIX_MICROS)
-    put(get(program, words.XID), row, transaction.xid)
-    put(get(program, words.ORDINAL), row, change.ordinal)
-    if get(program, words.PLACES) != 0:  # somebody asks where rows come from
-        put(get(program, words.PLACES), row, change.source)
-    store_32(get(program, words.FIRSTS) + 4 * (row - settled), change.first_cell)
-    put(program, words.ROWS, row + 1)
+    store_8(get(program, programs.OP) + row, 99 if letter == 105 else letter)  # an insert is a c, for create
+    put(get(program, programs.LSN), row, transaction.lsn)
+    put(get(program, programs.COMMIT_TS), row, transaction.commit_ts + POSTGRES_EPOCH_UNIX_MICROS)
+    put(get(program, programs.XID), row, transaction.xid)
+    put(get(program, programs.ORDINAL), row, change.ordinal)
+    if get(program, programs.PLACES) != 0:  # somebody asks where rows come from
+        put(get(program, programs.PLACES), row, change.source)
+    store_32(get(program, programs.FIRSTS) + 4 * (row - settled), change.first_cell)
+    put(program, programs.ROWS, row + 1)
 
 
 @kernel(BYTES, INT64, given("int64", ndim=2), CELLS, CELLS, given("uint8"), PLACER)
@@ -464,32 +465,32 @@ def place_rows(buf, change, rows, offset, length, kept, arrays):
     base = address_of(buf)
     last = base + buf.size - 32
     cells = CellAddresses(address_of(offset), address_of(length))
-    programs, touched, misses, marks = arrays
-    placer = PlacerAddresses(address_of(programs), address_of(touched), address_of(misses), address_of(marks))
-    refusal = np.int64(words.DONE)
+    slot_programs, touched, misses, marks = arrays
+    placer = PlacerAddresses(address_of(slot_programs), address_of(touched), address_of(misses), address_of(marks))
+    refusal = np.int64(programs.DONE)
     while change < rows.shape[0]:
-        tile_row = address_of(rows) + words.ROW_BYTES * change
-        slot = get(tile_row, words.ROW_SLOT)
-        program = programs[np.uint64(slot)]
-        if program != words.NO_PROGRAM and (kept.size == 0 or kept[change]):
-            new_cell, old_cell = get(tile_row, words.ROW_NEW), get(tile_row, words.ROW_OLD)
+        tile_row = address_of(rows) + programs.ROW_BYTES * change
+        slot = get(tile_row, programs.ROW_SLOT)
+        program = slot_programs[np.uint64(slot)]
+        if program != programs.NOT_WANTED and (kept.size == 0 or kept[change]):
+            new_cell, old_cell = get(tile_row, programs.ROW_NEW), get(tile_row, programs.ROW_OLD)
             first_cell = new_cell if new_cell >= 0 else old_cell
             refusal = np.int64(may_place(program, placer.marks))
-            if refusal == words.DONE:
+            if refusal == programs.DONE:
                 refusal = np.int64(place_cells(base, last, program, first_cell, cells, placer))
-            if refusal != words.DONE:
-                marks[words.LEFT_SLOT] = slot
+            if refusal != programs.DONE:
+                marks[programs.LEFT_SLOT] = slot
                 forget_tried(placer.marks)
                 break
             if new_cell >= 0 and old_cell >= 0:
                 note_old_tuple(program, old_cell)
-            lsn, commit_ts = get(tile_row, words.ROW_LSN), get(tile_row, words.ROW_COMMIT_TS)
-            transaction = WalkedTransaction(lsn, commit_ts, get(tile_row, words.ROW_XID))
-            tag, ordinal = get(tile_row, words.ROW_KIND), get(tile_row, words.ROW_ORDINAL)
-            row = WalkedRow(tag, ordinal, first_cell, get(tile_row, words.ROW_PLACE))
+            lsn, commit_ts = get(tile_row, programs.ROW_LSN), get(tile_row, programs.ROW_COMMIT_TS)
+            transaction = WalkedTransaction(lsn, commit_ts, get(tile_row, programs.ROW_XID))
+            tag, ordinal = get(tile_row, programs.ROW_KIND), get(tile_row, programs.ROW_ORDINAL)
+            row = WalkedRow(tag, ordinal, first_cell, get(tile_row, programs.ROW_PLACE))
             take_row(placer, program, slot, transaction, row)
         change += 1
-    marks[words.CHANGE] = change
+    marks[programs.CHANGE] = change
     return refusal
 
 
@@ -497,45 +498,45 @@ def place_rows(buf, change, rows, offset, length, kept, arrays):
 def _needs_care(program):
     """Look at the pending rows; return whether Python has to complete them."""
     needs_care = (
-        get(program, words.NEEDS_CARE) != 0
-        or get(program, words.BEFORES) != 0
-        or get(program, words.HAS_UNCHANGED) != 0
-        or get(program, words.HAS_MISSES) != 0
+        get(program, programs.NEEDS_CARE) != 0
+        or get(program, programs.BEFORES) != 0
+        or get(program, programs.HAS_UNCHANGED) != 0
+        or get(program, programs.HAS_MISSES) != 0
     )
-    rows = get(program, words.ROWS)
-    settled = get(program, words.SETTLED)
-    column = program + words.HEAD * words.WORD
-    for _ in range(get(program, words.COLUMNS)):
-        if get(column, words.KIND) == words.TEXT:
-            ends = get(column, words.VALUES)
-            data = get(column, words.DATA)
+    rows = get(program, programs.ROWS)
+    settled = get(program, programs.SETTLED)
+    column = program + programs.HEAD * programs.WORD
+    for _ in range(get(program, programs.COLUMNS)):
+        if get(column, programs.KIND) == programs.TEXT:
+            ends = get(column, programs.VALUES)
+            data = get(column, programs.DATA)
             start = load_int32(ends + 4 * settled)
             end = load_int32(ends + 4 * rows)
             flags = flags_of(data + start, data + end)
             if flags == HAS_HIGH and is_utf8(data, ends, settled, rows):
                 flags = np.int64(0)  # not ASCII, but nothing is wrong
             if flags != 0:
-                put(column, words.FLAGS, flags)
+                put(column, programs.FLAGS, flags)
                 needs_care = True
-        column += words.COLUMN * words.WORD
+        column += programs.COLUMN * programs.WORD
     return needs_care
 
 
 @kernel(given("int64"), out("int32"), out("int64"))
-def settle(programs, touched, marks):
+def settle(slot_programs, touched, marks):
     """Look at all pending rows; what Python has to see to stays in `touched`, the rest is done with.
 
     Gives how many slots stay.
     """
     care_count = np.int64(0)
-    for index in range(marks[words.TOUCHED]):
-        program = programs[np.uint64(touched[index])]
+    for index in range(marks[programs.TOUCHED]):
+        program = slot_programs[np.uint64(touched[index])]
         if _needs_care(program):
             touched[care_count] = touched[index]
             care_count += 1
         else:
-            rows = get(program, words.ROWS)
-            put(program, words.SETTLED, rows)
-            put(program, words.LIMIT, min(get(program, words.ROOM), rows + get(program, words.PENDING_ROOM)))
-    marks[words.TOUCHED] = 0
+            rows = get(program, programs.ROWS)
+            put(program, programs.SETTLED, rows)
+            put(program, programs.LIMIT, min(get(program, programs.ROOM), rows + get(program, programs.PENDING_ROOM)))
+    marks[programs.TOUCHED] = 0
     return care_count

@@ -66,7 +66,7 @@ ROW_ORDINAL, ROW_PLACE, ROW_NEW, ROW_OLD, ROW_WORDS = range(5, 10)
 ROW_BYTES: Final = 8 * ROW_WORDS
 """The words of a row in a `walreplay.decode.placing.Tile`."""
 
-NO_PROGRAM: Final = 0  # The slot's rows are left out
+NOT_WANTED: Final = 0  # The slot's rows are left out
 
 UNSEEN: Final = -1  # Nothing is known of the slot yet
 

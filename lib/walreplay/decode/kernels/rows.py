@@ -13,9 +13,8 @@ from typing import Final
 import numpy as np
 
 from walreplay.decode.compile.kernel import helper
-from walreplay.decode.kernels import frames
-from walreplay.decode.kernels import programs as words
-from walreplay.decode.kernels import walk_words as state
+from walreplay.decode.kernels import frames, programs
+from walreplay.decode.kernels import walk_words as words
 from walreplay.decode.kernels.base import (
     load_big_16,
     load_big_32,
@@ -184,7 +183,7 @@ def walk_tuple(walk, cursor, payload_end, columns, first_cell):  # type: ignore[
         elif kind == 117:  # u
             cell_length = np.int64(-2)
             if writes_cells:
-                add_to(walk.state, state.UNCHANGED_CELLS, 1)
+                add_to(walk.state, words.UNCHANGED_CELLS, 1)
         else:
             return -frames.BAD_CELL
         if writes_cells:
@@ -225,11 +224,11 @@ def _place_tuple(walk, cursor, bound, columns, program, first_cell):  # type: ig
     """Walk one TupleData and place its values in the columns' next row; return its end, or below 0 where that fails."""
     base, last, placer = walk.base, walk.last, walk.placer
     offset, length = walk.cells.offsets + 4 * first_cell, walk.cells.lengths + 4 * first_cell
-    row = get(program, words.ROWS)
+    row = get(program, programs.ROWS)
     if load_big_16(base + cursor) != columns:
         return -1
     cursor += 2
-    column = program + words.HEAD * 8
+    column = program + programs.HEAD * 8
     for i in range(columns):
         if cursor + 5 > bound:
             return -1
@@ -247,21 +246,21 @@ def _place_tuple(walk, cursor, bound, columns, program, first_cell):  # type: ig
             else:
                 store_32(length + 4 * i, BINARY - size)
                 placed = place_binary_form(base, last, column, row, start, size)
-            if placed == words.MISSED_VALUE:
+            if placed == programs.MISSED_VALUE:
                 note_miss(placer, program, i, row, first_cell)
-            elif placed >= words.NO_ROOM:
+            elif placed >= programs.NO_ROOM:
                 return -1
         elif kind == 110 or kind == 117:  # n u
             store_32(offset + 4 * i, cursor)
             store_32(length + 4 * i, -1 if kind == 110 else -2)
             place_null(column, row)
             if kind == 117:
-                put(program, words.HAS_UNCHANGED, np.int64(1))
-                add_to(walk.state, state.UNCHANGED_CELLS, 1)
+                put(program, programs.HAS_UNCHANGED, np.int64(1))
+                add_to(walk.state, words.UNCHANGED_CELLS, 1)
             cursor += 1
         else:
             return -1
-        column += words.COLUMN * 8
+        column += programs.COLUMN * 8
     return cursor
 
 
@@ -315,8 +314,8 @@ def count_row(walk, message, slot):  # type: ignore[no-untyped-def]
 def skip_rows_ahead(walk):  # type: ignore[no-untyped-def]
     """Walk over rows that lie one behind the other, and return how many they are; in a block all of one xid."""
     base, end, framing, slots = walk.base, walk.end, walk.framing, walk.slots
-    pos, last_message = get(walk.state, state.POS), get(walk.state, state.PREVIOUS)
-    xid, xid_size = get(walk.state, state.ROW_XID), 4 if get(walk.state, state.STREAM) else 0
+    pos, last_message = get(walk.state, words.POS), get(walk.state, words.PREVIOUS)
+    xid, xid_size = get(walk.state, words.ROW_XID), 4 if get(walk.state, words.STREAM) else 0
     last_oid = np.int64(-1)
     slot = np.int64(0)
     columns = np.int64(0)
@@ -346,10 +345,10 @@ def skip_rows_ahead(walk):  # type: ignore[no-untyped-def]
         count += 1
         last_message = pos
         pos = following
-    put(walk.state, state.POS, pos)
-    put(walk.state, state.PREVIOUS, last_message)
-    add_to(walk.state, state.ORDINAL, count)
-    add_to(walk.state, state.MESSAGES, count)
+    put(walk.state, words.POS, pos)
+    put(walk.state, words.PREVIOUS, last_message)
+    add_to(walk.state, words.ORDINAL, count)
+    add_to(walk.state, words.MESSAGES, count)
     return count
 
 
@@ -357,13 +356,13 @@ def skip_rows_ahead(walk):  # type: ignore[no-untyped-def]
 def place_rows_ahead(walk):  # type: ignore[no-untyped-def]
     """Place rows of the open transaction that lie one behind the other, and return how many they are."""
     base, end, framing, slots, placer = walk.base, walk.end, walk.framing, walk.slots, walk.placer
-    pos, last_message = get(walk.state, state.POS), get(walk.state, state.PREVIOUS)
-    cell, ordinal = get(walk.state, state.CELLS), get(walk.state, state.ORDINAL)
-    lsn, commit_ts = get(walk.state, state.LSN), get(walk.state, state.COMMIT_TS)
-    transaction = WalkedTransaction(lsn, commit_ts, get(walk.state, state.XID))
-    origin = get(walk.state, state.ORIGIN) << 32
-    xid_size = 4 if get(walk.state, state.STREAM) else 0
-    is_recording, digest = get(walk.state, state.RECORDING) != 0, np.int64(0)
+    pos, last_message = get(walk.state, words.POS), get(walk.state, words.PREVIOUS)
+    cell, ordinal = get(walk.state, words.CELLS), get(walk.state, words.ORDINAL)
+    lsn, commit_ts = get(walk.state, words.LSN), get(walk.state, words.COMMIT_TS)
+    transaction = WalkedTransaction(lsn, commit_ts, get(walk.state, words.XID))
+    origin = get(walk.state, words.ORIGIN) << 32
+    xid_size = 4 if get(walk.state, words.STREAM) else 0
+    is_recording, digest = get(walk.state, words.RECORDING) != 0, np.int64(0)
     first_ordinal = ordinal
     last_oid = np.int64(-1)
     slot = np.int64(0)
@@ -385,9 +384,9 @@ def place_rows_ahead(walk):  # type: ignore[no-untyped-def]
             program = load_int64(placer.programs + 8 * slot)
         if program <= 0:  # the rows are left out, or Python has to make a program first
             break
-        rows = get(program, words.ROWS)
+        rows = get(program, programs.ROWS)
         # As many values may miss their form as a row has columns.
-        if rows >= get(program, words.LIMIT) or get(placer.marks, words.MISSED) > words.MISSES - MAX_COLUMNS:
+        if rows >= get(program, programs.LIMIT) or get(placer.marks, programs.MISSED) > programs.MISSES - MAX_COLUMNS:
             break
         row_end = _place_tuple(walk, cursor + 5, bound, columns, program, cell)
         if row_end < 0:
@@ -407,12 +406,12 @@ def place_rows_ahead(walk):  # type: ignore[no-untyped-def]
         pos = following
     forget_tried(placer.marks)
     count = ordinal - first_ordinal
-    put(walk.state, state.POS, pos)
-    put(walk.state, state.PREVIOUS, last_message)
-    put(walk.state, state.CELLS, cell)
-    put(walk.state, state.ORDINAL, ordinal)
-    add_to(walk.state, state.MESSAGES, count)
+    put(walk.state, words.POS, pos)
+    put(walk.state, words.PREVIOUS, last_message)
+    put(walk.state, words.CELLS, cell)
+    put(walk.state, words.ORDINAL, ordinal)
+    add_to(walk.state, words.MESSAGES, count)
     if is_recording:
-        add_to(walk.state, state.ROWS, count)
-        put(walk.state, state.DIGEST, get(walk.state, state.DIGEST) ^ digest)
+        add_to(walk.state, words.ROWS, count)
+        put(walk.state, words.DIGEST, get(walk.state, words.DIGEST) ^ digest)
     return count

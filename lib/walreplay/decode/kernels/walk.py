@@ -36,9 +36,8 @@ import numpy as np
 
 from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import BYTES, INT64, given, out, record
-from walreplay.decode.kernels import frames
-from walreplay.decode.kernels import programs as words
-from walreplay.decode.kernels import walk_words as state
+from walreplay.decode.kernels import frames, programs
+from walreplay.decode.kernels import walk_words as words
 from walreplay.decode.kernels.base import (
     address_of,
     load_big_16,
@@ -71,22 +70,22 @@ if TYPE_CHECKING:
 def _walk(walk):  # type: ignore[no-untyped-def]
     """Walk until Python has something to do; return the `Outcome`."""
     base = walk.base
-    put(walk.state, state.ROW_XID, np.int64(-1))  # Python may have taken the runs: the next row begins one
+    put(walk.state, words.ROW_XID, np.int64(-1))  # Python may have taken the runs: the next row begins one
     outcome = np.int64(frames.GO_ON)
     while outcome == frames.GO_ON:
         outcome = _reason_to_stop(walk)
         if outcome != frames.GO_ON:
             break
-        payload = frames.message_at(base, get(walk.state, state.POS), walk.end, walk.framing)
+        payload = frames.message_at(base, get(walk.state, words.POS), walk.end, walk.framing)
         if payload.outcome == frames.KEEPALIVE:
             _step_to(walk, payload.end + frames.trailer_size(walk.framing))
-            state.add_to(walk.state, state.KEEPALIVES, 1)
+            words.add_to(walk.state, words.KEEPALIVES, 1)
             continue
         outcome = payload.outcome
         is_mark = outcome == frames.EVENT  # a pgcopy header or trailer, over which Python steps
         if outcome == frames.GO_ON or is_mark:
-            put(walk.state, state.MESSAGE, payload.start)
-            put(walk.state, state.LIMIT, payload.end)
+            put(walk.state, words.MESSAGE, payload.start)
+            put(walk.state, words.LIMIT, payload.end)
         if outcome != frames.GO_ON:
             break
         tag = load_byte(base + payload.start)
@@ -102,7 +101,7 @@ def _walk(walk):  # type: ignore[no-untyped-def]
         if outcome == frames.INCOMPLETE and walk.framing & frames.SIZED:
             # The frame is there as a whole: more bytes will not mend a message that does not fit in it.
             outcome = np.int64(frames.OVERRUN)
-    if walk.output == state.COLUMNS:
+    if walk.output == words.COLUMNS:
         # The values of a row that was not taken are looked at again when it is.
         forget_tried(walk.placer.marks)
     return outcome
@@ -111,7 +110,7 @@ def _walk(walk):  # type: ignore[no-untyped-def]
 @helper
 def _reason_to_stop(walk):  # type: ignore[no-untyped-def]
     """Return why no message can be taken now, `DONE`, `TILE` or `RUNS`; or `GO_ON`."""
-    pos = get(walk.state, state.POS)
+    pos = get(walk.state, words.POS)
     if pos >= walk.end:
         return np.int64(frames.DONE)
     if pos >= walk.tile_end:
@@ -119,11 +118,11 @@ def _reason_to_stop(walk):  # type: ignore[no-untyped-def]
     outputs = walk.outputs
     if walk.output != 0:  # a scan makes no records either
         # A tile of very short rows may have more than the arrays hold.
-        if get(walk.state, state.CELLS) > outputs.cell_limit or get(walk.state, state.RECORDS) >= outputs.record_limit:
+        if get(walk.state, words.CELLS) > outputs.cell_limit or get(walk.state, words.RECORDS) >= outputs.record_limit:
             return np.int64(frames.TILE)
-        if walk.output == state.ARRAYS and get(walk.state, state.CHANGES) >= outputs.row_limit:
+        if walk.output == words.ARRAYS and get(walk.state, words.CHANGES) >= outputs.row_limit:
             return np.int64(frames.TILE)
-    if _counts_xids(walk) and get(walk.state, state.RUN_COUNT) >= outputs.run_limit:
+    if _counts_xids(walk) and get(walk.state, words.RUN_COUNT) >= outputs.run_limit:
         return np.int64(frames.RUNS)
     return np.int64(frames.GO_ON)
 
@@ -131,27 +130,27 @@ def _reason_to_stop(walk):  # type: ignore[no-untyped-def]
 @helper
 def _counts_xids(walk):  # type: ignore[no-untyped-def]
     """Return whether rows are counted by xid: only a scan does, a decode is given the xids that have aborted."""
-    return walk.output == 0 and get(walk.state, state.STREAM) != 0
+    return walk.output == 0 and get(walk.state, words.STREAM) != 0
 
 
 @helper
 def _step_to(walk, pos):  # type: ignore[no-untyped-def]
-    put(walk.state, state.PREVIOUS, get(walk.state, state.POS))
-    put(walk.state, state.POS, pos)
+    put(walk.state, words.PREVIOUS, get(walk.state, words.POS))
+    put(walk.state, words.POS, pos)
 
 
 @helper
 def _take_rows_ahead(walk):  # type: ignore[no-untyped-def]
     """Take the ordinary rows that come next, and return how many they are."""
-    in_stream = get(walk.state, state.STREAM) != 0
-    is_open = get(walk.state, state.TXN) != state.IDLE
-    if walk.output == state.COLUMNS:
+    in_stream = get(walk.state, words.STREAM) != 0
+    is_open = get(walk.state, words.TXN) != words.IDLE
+    if walk.output == words.COLUMNS:
         may_be_placed = walk.outputs.aborted_count == 0 if in_stream else is_open
-        if may_be_placed and get(walk.state, state.SKIP) == 0:
+        if may_be_placed and get(walk.state, words.SKIP) == 0:
             return place_rows_ahead(walk)
     elif walk.output == 0:
         # The first row of each xid is walked singly: it begins a new run, which the walk counts.
-        is_same_xid = get(walk.state, state.ROW_XID) >= 0 and get(walk.state, state.ROW_ABORTED) == 0
+        is_same_xid = get(walk.state, words.ROW_XID) >= 0 and get(walk.state, words.ROW_ABORTED) == 0
         if is_same_xid if in_stream else is_open:
             count = skip_rows_ahead(walk)
             if in_stream and count > 0:
@@ -164,41 +163,41 @@ def _take_rows_ahead(walk):  # type: ignore[no-untyped-def]
 def _count_run(walk, count):  # type: ignore[no-untyped-def]
     """Count rows for the last run: the runs' xids come first, then their numbers of rows."""
     outputs = walk.outputs
-    state.add_to(outputs.runs, outputs.run_limit + get(walk.state, state.RUN_COUNT) - 1, count)
+    words.add_to(outputs.runs, outputs.run_limit + get(walk.state, words.RUN_COUNT) - 1, count)
 
 
 @helper
 def _take_row(walk, payload, tag):  # type: ignore[no-untyped-def]
     """Take a row change: find its relation and its cells, then place it, or write it to the tile's rows."""
     base, message = walk.base, payload.start
-    in_stream = get(walk.state, state.STREAM) != 0
+    in_stream = get(walk.state, words.STREAM) != 0
     oid_offset = message + 1
-    xid = get(walk.state, state.XID)  # it tells runs of streamed rows; rows are given that of their transaction
+    xid = get(walk.state, words.XID)  # it tells runs of streamed rows; rows are given that of their transaction
     if in_stream:
         if oid_offset + 4 > payload.end:
             return np.int64(frames.INCOMPLETE)
         xid = load_big_32(base + oid_offset)
         oid_offset += 4
-    elif get(walk.state, state.TXN) == state.IDLE:
+    elif get(walk.state, words.TXN) == words.IDLE:
         return np.int64(frames.OUTSIDE_TRANSACTION)
     if oid_offset + 5 > payload.end:
         return np.int64(frames.INCOMPLETE)
     oid = load_big_32(base + oid_offset)
     slot = slot_of(walk.slots, oid)
     if slot < 0:
-        put(walk.state, state.ARGUMENT, oid)
+        put(walk.state, words.ARGUMENT, oid)
         return np.int64(frames.NEW_RELATION)
-    begins_run = in_stream and xid != get(walk.state, state.ROW_XID)
+    begins_run = in_stream and xid != get(walk.state, words.ROW_XID)
     if begins_run:
-        put(walk.state, state.ROW_XID, xid)
-        put(walk.state, state.ROW_ABORTED, np.int64(_is_among(walk.outputs.aborted, walk.outputs.aborted_count, xid)))
-    is_aborted = in_stream and get(walk.state, state.ROW_ABORTED) != 0
-    program = np.int64(words.NO_PROGRAM)
-    if walk.output == state.COLUMNS and get(walk.state, state.SKIP) == 0 and not is_aborted:
+        put(walk.state, words.ROW_XID, xid)
+        put(walk.state, words.ROW_ABORTED, np.int64(_is_among(walk.outputs.aborted, walk.outputs.aborted_count, xid)))
+    is_aborted = in_stream and get(walk.state, words.ROW_ABORTED) != 0
+    program = np.int64(programs.NOT_WANTED)
+    if walk.output == words.COLUMNS and get(walk.state, words.SKIP) == 0 and not is_aborted:
         program = load_int64(walk.placer.programs + 8 * slot)
-        if program != words.NO_PROGRAM:
+        if program != programs.NOT_WANTED:
             refusal = may_place(program, walk.placer.marks)  # of a slot that is `UNSEEN`, too
-            if refusal != words.DONE:
+            if refusal != programs.DONE:
                 return _refuse(walk, slot, refusal)
     layout = layout_of(walk.slots, slot)
     tuples = _walk_tuples(walk, tag, oid_offset + 4, payload.end, load_int64(layout))
@@ -210,16 +209,16 @@ def _take_row(walk, payload, tag):  # type: ignore[no-untyped-def]
     # It is whole: take it.
     if _counts_xids(walk):
         if begins_run:
-            run = get(walk.state, state.RUN_COUNT)
+            run = get(walk.state, words.RUN_COUNT)
             put(walk.outputs.runs, run, xid)
             put(walk.outputs.runs, walk.outputs.run_limit + run, np.int64(0))
-            put(walk.state, state.RUN_COUNT, run + 1)
+            put(walk.state, words.RUN_COUNT, run + 1)
         _count_run(walk, 1)
     if not is_aborted:  # ordinals number the rows that remain
-        refusal = _use_row(walk, state.RowBytes(message, oid_offset, tuples.end), tuples, tag, slot, program)
-        if refusal != words.DONE:
+        refusal = _use_row(walk, words.RowBytes(message, oid_offset, tuples.end), tuples, tag, slot, program)
+        if refusal != programs.DONE:
             return _refuse(walk, slot, refusal)
-    state.add_to(walk.state, state.MESSAGES, 1)
+    words.add_to(walk.state, words.MESSAGES, 1)
     _step_to(walk, following)
     return np.int64(frames.GO_ON)
 
@@ -239,8 +238,8 @@ def _is_among(xids, count, xid):  # type: ignore[no-untyped-def]
 
 @helper
 def _refuse(walk, slot, refusal):  # type: ignore[no-untyped-def]
-    put(walk.placer.marks, words.LEFT, np.int64(refusal))
-    put(walk.placer.marks, words.LEFT_SLOT, slot)
+    put(walk.placer.marks, programs.LEFT, np.int64(refusal))
+    put(walk.placer.marks, programs.LEFT_SLOT, slot)
     return np.int64(frames.NOT_PLACED)
 
 
@@ -251,70 +250,70 @@ def _walk_tuples(walk, tag, cursor, payload_end, columns):  # type: ignore[no-un
     cursor += 1
     old_cell = np.int64(-1)
     new_cell = np.int64(-1)
-    next_cell = get(walk.state, state.CELLS)
+    next_cell = get(walk.state, words.CELLS)
     if tag != 73 and (letter == 75 or letter == 79):  # an update or a delete with K or O
         old_cell = next_cell
         old_end = walk_tuple(walk, cursor, payload_end, columns, next_cell)
         if old_end < 0:
-            return state.RowTuples(old_end, old_cell, new_cell, next_cell)
+            return words.RowTuples(old_end, old_cell, new_cell, next_cell)
         next_cell += load_big_16(walk.base + cursor)
         cursor = old_end
         if tag == 85:
             if cursor >= payload_end:
-                return state.RowTuples(np.int64(-frames.INCOMPLETE), old_cell, new_cell, next_cell)
+                return words.RowTuples(np.int64(-frames.INCOMPLETE), old_cell, new_cell, next_cell)
             letter = load_byte(walk.base + cursor)
             cursor += 1
     if tag == 68:
-        return state.RowTuples(
+        return words.RowTuples(
             cursor if old_cell >= 0 else np.int64(-frames.BAD_TUPLE_TAG), old_cell, new_cell, next_cell
         )
     if letter != 78:  # N
-        return state.RowTuples(np.int64(-frames.BAD_TUPLE_TAG), old_cell, new_cell, next_cell)
+        return words.RowTuples(np.int64(-frames.BAD_TUPLE_TAG), old_cell, new_cell, next_cell)
     new_cell = next_cell
     new_end = walk_tuple(walk, cursor, payload_end, columns, next_cell)
     if new_end >= 0:
         next_cell += load_big_16(walk.base + cursor)
-    return state.RowTuples(new_end, old_cell, new_cell, next_cell)
+    return words.RowTuples(new_end, old_cell, new_cell, next_cell)
 
 
 @helper
 def _use_row(walk, row, tuples, tag, slot, program):  # type: ignore[no-untyped-def]
     """Place or write a row, if its transaction's rows are wanted, and count it; return a `Refusal`."""
-    skip = get(walk.state, state.SKIP)
-    ordinal = get(walk.state, state.ORDINAL)
-    is_recording = get(walk.state, state.RECORDING) != 0
+    skip = get(walk.state, words.SKIP)
+    ordinal = get(walk.state, words.ORDINAL)
+    is_recording = get(walk.state, words.RECORDING) != 0
     digest = np.int64(0)
     if is_recording:
         # Before `_fill_unchanged`: what was sent is digested.
-        row_cell = get(walk.state, state.CELLS)
+        row_cell = get(walk.state, words.CELLS)
         layout, cell_count = layout_of(walk.slots, slot), tuples.next_cell - row_cell
         digest = digest_of(walk.base, walk.cells, row, layout, ordinal, row_cell, cell_count)
     if walk.output != 0 and skip == 0:
         if tag == 85 and tuples.old_cell >= 0:
             _fill_unchanged(walk.cells, tuples)
-        lsn, commit_ts = get(walk.state, state.LSN), get(walk.state, state.COMMIT_TS)
-        transaction = state.WalkedTransaction(lsn, commit_ts, get(walk.state, state.XID))
+        lsn, commit_ts = get(walk.state, words.LSN), get(walk.state, words.COMMIT_TS)
+        transaction = words.WalkedTransaction(lsn, commit_ts, get(walk.state, words.XID))
         first_cell = tuples.new_cell if tuples.new_cell >= 0 else tuples.old_cell
-        change = state.WalkedRow(tag, ordinal, first_cell, get(walk.state, state.ORIGIN) << 32 | row.message)
-        if program != words.NO_PROGRAM:
+        change = words.WalkedRow(tag, ordinal, first_cell, get(walk.state, words.ORIGIN) << 32 | row.message)
+        if program != programs.NOT_WANTED:
             refusal = place_cells(walk.base, walk.last, program, first_cell, walk.cells, walk.placer)
-            if refusal != words.DONE:
+            if refusal != programs.DONE:
                 return refusal
             if tuples.new_cell >= 0 and tuples.old_cell >= 0:
                 note_old_tuple(program, tuples.old_cell)
             take_row(walk.placer, program, slot, transaction, change)
-            put(walk.state, state.CELLS, tuples.next_cell)
-        elif walk.output == state.ARRAYS:
+            put(walk.state, words.CELLS, tuples.next_cell)
+        elif walk.output == words.ARRAYS:
             _write_row(walk, tuples, slot, transaction, change)
-            put(walk.state, state.CELLS, tuples.next_cell)
+            put(walk.state, words.CELLS, tuples.next_cell)
     if is_recording:
-        state.add_to(walk.state, state.ROWS, 1)
-        put(walk.state, state.DIGEST, get(walk.state, state.DIGEST) ^ digest)
+        words.add_to(walk.state, words.ROWS, 1)
+        put(walk.state, words.DIGEST, get(walk.state, words.DIGEST) ^ digest)
     # A scan counts them all; of what was counted before, or will be, nothing says how its relations are used.
-    if walk.output == 0 or skip != state.NOT_COUNTED:
+    if walk.output == 0 or skip != words.NOT_COUNTED:
         count_row(walk, row.message, slot)
-    put(walk.state, state.ORDINAL, ordinal + 1)
-    return words.DONE
+    put(walk.state, words.ORDINAL, ordinal + 1)
+    return programs.DONE
 
 
 @helper
@@ -331,18 +330,18 @@ def _fill_unchanged(cells, tuples):  # type: ignore[no-untyped-def]
 
 @helper
 def _write_row(walk, tuples, slot, transaction, change):  # type: ignore[no-untyped-def]
-    row_count = get(walk.state, state.CHANGES)
-    row = walk.outputs.rows + words.ROW_BYTES * row_count
-    put(row, words.ROW_KIND, change.tag)
-    put(row, words.ROW_SLOT, slot)
-    put(row, words.ROW_LSN, transaction.lsn)
-    put(row, words.ROW_COMMIT_TS, transaction.commit_ts)
-    put(row, words.ROW_XID, transaction.xid)
-    put(row, words.ROW_ORDINAL, change.ordinal)
-    put(row, words.ROW_PLACE, change.source)
-    put(row, words.ROW_NEW, tuples.new_cell)
-    put(row, words.ROW_OLD, tuples.old_cell)
-    put(walk.state, state.CHANGES, row_count + 1)
+    row_count = get(walk.state, words.CHANGES)
+    row = walk.outputs.rows + programs.ROW_BYTES * row_count
+    put(row, programs.ROW_KIND, change.tag)
+    put(row, programs.ROW_SLOT, slot)
+    put(row, programs.ROW_LSN, transaction.lsn)
+    put(row, programs.ROW_COMMIT_TS, transaction.commit_ts)
+    put(row, programs.ROW_XID, transaction.xid)
+    put(row, programs.ROW_ORDINAL, change.ordinal)
+    put(row, programs.ROW_PLACE, change.source)
+    put(row, programs.ROW_NEW, tuples.new_cell)
+    put(row, programs.ROW_OLD, tuples.old_cell)
+    put(walk.state, words.CHANGES, row_count + 1)
 
 
 @helper
@@ -350,10 +349,10 @@ def _take_begin(walk, payload):  # type: ignore[no-untyped-def]
     message_end = payload.start + 21
     if message_end > payload.end:
         return np.int64(frames.INCOMPLETE)
-    txn = get(walk.state, state.TXN)
+    txn = get(walk.state, words.TXN)
     # Behind a guessed start, rows without a Begin show that a transaction is open.
-    is_inside = txn == state.OPEN or (txn == state.UNKNOWN_HEAD and get(walk.state, state.ORDINAL) > 0)
-    if is_inside or get(walk.state, state.STREAM) != 0:
+    is_inside = txn == words.OPEN or (txn == words.UNKNOWN_HEAD and get(walk.state, words.ORDINAL) > 0)
+    if is_inside or get(walk.state, words.STREAM) != 0:
         return np.int64(frames.BEGIN_INSIDE)
     following = frames.frame_end(walk.base, message_end, payload.end, walk.framing, False)
     if following < 0:
@@ -364,19 +363,19 @@ def _take_begin(walk, payload):  # type: ignore[no-untyped-def]
         return outcome
     lsn = load_big_64(begin + 1)
     # A copy's rows are not counted again.  Rows without an origin may be left out; an Origin message may still follow.
-    left_out = np.int64(state.LEFT_OUT) if get(walk.state, state.SKIP_LOCAL) != 0 else np.int64(0)
-    skip = np.int64(state.NOT_COUNTED) if lsn <= get(walk.state, state.HIGH_LSN) else left_out
-    put(walk.state, state.SKIP, skip)
-    put(walk.state, state.TXN, np.int64(state.OPEN))
-    put(walk.state, state.LSN, lsn)
-    put(walk.state, state.COMMIT_TS, load_big_64(begin + 9))
-    put(walk.state, state.XID, load_big_32(begin + 17))
-    put(walk.state, state.ORDINAL, np.int64(0))
-    put(walk.state, state.ROWS, np.int64(0))
-    put(walk.state, state.DIGEST, np.int64(0))
-    put(walk.state, state.ORIGIN, np.int64(0))
-    put(walk.state, state.BEGIN_AT, get(walk.state, state.POS))
-    state.add_to(walk.state, state.MESSAGES, 1)
+    left_out = np.int64(words.LEFT_OUT) if get(walk.state, words.SKIP_LOCAL) != 0 else np.int64(0)
+    skip = np.int64(words.NOT_COUNTED) if lsn <= get(walk.state, words.HIGH_LSN) else left_out
+    put(walk.state, words.SKIP, skip)
+    put(walk.state, words.TXN, np.int64(words.OPEN))
+    put(walk.state, words.LSN, lsn)
+    put(walk.state, words.COMMIT_TS, load_big_64(begin + 9))
+    put(walk.state, words.XID, load_big_32(begin + 17))
+    put(walk.state, words.ORDINAL, np.int64(0))
+    put(walk.state, words.ROWS, np.int64(0))
+    put(walk.state, words.DIGEST, np.int64(0))
+    put(walk.state, words.ORIGIN, np.int64(0))
+    put(walk.state, words.BEGIN_AT, get(walk.state, words.POS))
+    words.add_to(walk.state, words.MESSAGES, 1)
     _step_to(walk, following)
     return np.int64(frames.GO_ON)
 
@@ -386,33 +385,33 @@ def _take_commit(walk, payload):  # type: ignore[no-untyped-def]
     message_end = payload.start + 26
     if message_end > payload.end:
         return np.int64(frames.INCOMPLETE)
-    if get(walk.state, state.STREAM) != 0 or get(walk.state, state.TXN) == state.IDLE:
+    if get(walk.state, words.STREAM) != 0 or get(walk.state, words.TXN) == words.IDLE:
         return np.int64(frames.OUTSIDE_TRANSACTION)
-    ends_session = get(walk.state, state.CLOSED) != 0
+    ends_session = get(walk.state, words.CLOSED) != 0
     following = frames.frame_end(walk.base, message_end, payload.end, walk.framing, ends_session)
     if following < 0:
         return -following
-    lsn, commit_ts = get(walk.state, state.LSN), get(walk.state, state.COMMIT_TS)
-    if lsn == state.NO_LSN:  # the start was guessed, and its Begin lies before it
+    lsn, commit_ts = get(walk.state, words.LSN), get(walk.state, words.COMMIT_TS)
+    if lsn == words.NO_LSN:  # the start was guessed, and its Begin lies before it
         return np.int64(frames.HEAD_COMMIT)
     commit = walk.base + payload.start
     flags = load_byte(commit + 1)  # unused so far
     if flags != 0 or load_big_64(commit + 2) != lsn or load_big_64(commit + 18) != commit_ts:
         return np.int64(frames.COMMIT_MISMATCH)
-    if get(walk.state, state.RECORDING) != 0:
+    if get(walk.state, words.RECORDING) != 0:
         _add_record(walk)
-    put(walk.state, state.TXN, np.int64(state.IDLE))
-    state.add_to(walk.state, state.TRANSACTIONS, 1)
-    put(walk.state, state.LAST_LSN, lsn)
-    put(walk.state, state.LAST_COMMIT_TS, commit_ts)
-    if lsn <= get(walk.state, state.HIGH_LSN):
-        state.add_to(walk.state, state.RESENT, 1)
+    put(walk.state, words.TXN, np.int64(words.IDLE))
+    words.add_to(walk.state, words.TRANSACTIONS, 1)
+    put(walk.state, words.LAST_LSN, lsn)
+    put(walk.state, words.LAST_COMMIT_TS, commit_ts)
+    if lsn <= get(walk.state, words.HIGH_LSN):
+        words.add_to(walk.state, words.RESENT, 1)
     else:
-        put(walk.state, state.HIGH_LSN, lsn)
-    if get(walk.state, state.FIRST_LSN) == state.NO_LSN:
-        put(walk.state, state.FIRST_LSN, lsn)
-        put(walk.state, state.FIRST_COMMIT_TS, commit_ts)
-    state.add_to(walk.state, state.MESSAGES, 1)
+        put(walk.state, words.HIGH_LSN, lsn)
+    if get(walk.state, words.FIRST_LSN) == words.NO_LSN:
+        put(walk.state, words.FIRST_LSN, lsn)
+        put(walk.state, words.FIRST_COMMIT_TS, commit_ts)
+    words.add_to(walk.state, words.MESSAGES, 1)
     _step_to(walk, following)
     return np.int64(frames.GO_ON)
 
@@ -420,26 +419,26 @@ def _take_commit(walk, payload):  # type: ignore[no-untyped-def]
 @helper
 def _add_record(walk):  # type: ignore[no-untyped-def]
     """Record the transaction that ends here."""
-    count = get(walk.state, state.RECORDS)
-    record = walk.outputs.records + 8 * state.RECORD_WORDS * count
-    put(record, state.RECORD_LSN, get(walk.state, state.LSN))
-    put(record, state.RECORD_COMMIT_TS, get(walk.state, state.COMMIT_TS))
-    put(record, state.RECORD_XID, get(walk.state, state.XID))
-    put(record, state.RECORD_ROWS, get(walk.state, state.ROWS))
-    put(record, state.RECORD_DIGEST, get(walk.state, state.DIGEST))
-    put(record, state.RECORD_ORIGIN, get(walk.state, state.ORIGIN))
-    put(record, state.RECORD_BEGIN, get(walk.state, state.BEGIN_AT))
-    put(walk.state, state.RECORDS, count + 1)
+    count = get(walk.state, words.RECORDS)
+    record = walk.outputs.records + 8 * words.RECORD_WORDS * count
+    put(record, words.RECORD_LSN, get(walk.state, words.LSN))
+    put(record, words.RECORD_COMMIT_TS, get(walk.state, words.COMMIT_TS))
+    put(record, words.RECORD_XID, get(walk.state, words.XID))
+    put(record, words.RECORD_ROWS, get(walk.state, words.ROWS))
+    put(record, words.RECORD_DIGEST, get(walk.state, words.DIGEST))
+    put(record, words.RECORD_ORIGIN, get(walk.state, words.ORIGIN))
+    put(record, words.RECORD_BEGIN, get(walk.state, words.BEGIN_AT))
+    put(walk.state, words.RECORDS, count + 1)
 
 
 @helper
 def _walk_buffer(buffer, framing, output, arrays, placing):  # type: ignore[no-untyped-def]
     buf, end, tile_end, _ = buffer
     st, oids, slots, layouts, counts, offset, length, rows, aborted, runs, records = arrays
-    programs, touched, misses, marks = placing
+    slot_programs, touched, misses, marks = placing
     base = address_of(buf)
     bucket_mask = oids.shape[0] - 1
-    walk = state.WalkedBuffer(
+    walk = words.WalkedBuffer(
         base,
         base + buf.size - 32,
         end,
@@ -447,10 +446,10 @@ def _walk_buffer(buffer, framing, output, arrays, placing):  # type: ignore[no-u
         framing,
         output,
         address_of(st),
-        state.SlotAddresses(address_of(oids), address_of(slots), bucket_mask, address_of(layouts), address_of(counts)),
-        state.CellAddresses(address_of(offset), address_of(length)),
-        state.PlacerAddresses(address_of(programs), address_of(touched), address_of(misses), address_of(marks)),
-        state.OutputAddresses(
+        words.SlotAddresses(address_of(oids), address_of(slots), bucket_mask, address_of(layouts), address_of(counts)),
+        words.CellAddresses(address_of(offset), address_of(length)),
+        words.PlacerAddresses(address_of(slot_programs), address_of(touched), address_of(misses), address_of(marks)),
+        words.OutputAddresses(
             address_of(rows),
             rows.shape[0],
             offset.shape[0] - 2 * MAX_COLUMNS,  # room for the old and the new tuple of one more row
@@ -478,24 +477,24 @@ class FramedBuffer(NamedTuple):
     record(FramedBuffer, BYTES, INT64, INT64, INT64),
     INT64,
     record(
-        state.WalkArrays,
+        words.WalkArrays,
         out("int64"),
         *(given("int64"), given("int32"), given("int64", ndim=2), out("int64", ndim=2)),
         *(out("int32"), out("int32"), out("int64", ndim=2)),
         *(given("int64"), out("int64", ndim=2), out("int64", ndim=2)),
     ),
-    state.PLACER,
+    words.PLACER,
 )
 def walk_messages(buffer, output, arrays, placing):  # type: ignore[no-untyped-def]
     """Walk a buffer from ``state[POS]`` on; see `walreplay.decode.walk` for what the state and the arrays are."""
     framing = buffer.framing
     # Each is compiled for itself: what stays the same throughout is not asked for every message.
-    if output == state.COLUMNS:
+    if output == words.COLUMNS:
         if framing == frames.RAW:
-            return _walk_buffer(buffer, frames.RAW, state.COLUMNS, arrays, placing)
-        return _walk_buffer(buffer, framing, state.COLUMNS, arrays, placing)
-    if output == state.ARRAYS:
-        return _walk_buffer(buffer, framing, state.ARRAYS, arrays, placing)
+            return _walk_buffer(buffer, frames.RAW, words.COLUMNS, arrays, placing)
+        return _walk_buffer(buffer, framing, words.COLUMNS, arrays, placing)
+    if output == words.ARRAYS:
+        return _walk_buffer(buffer, framing, words.ARRAYS, arrays, placing)
     if framing == frames.RAW:
         return _walk_buffer(buffer, frames.RAW, 0, arrays, placing)
     return _walk_buffer(buffer, framing, 0, arrays, placing)

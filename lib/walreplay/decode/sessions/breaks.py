@@ -27,7 +27,7 @@ from typing import Final
 
 import numpy as np
 
-from walreplay.decode.kernels import walk_words as walk
+from walreplay.decode.kernels import walk_words as words
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.scan import SOUND_MESSAGES
 from walreplay.decode.sessions.readings import PROBE_BYTES, Effort, Reader, Reading, read_session
@@ -331,7 +331,7 @@ class Explainer:
             reader = self.reader(Place(self._framing), strict=False)
             with suppress(CaptureError):
                 reader.advance(self._data, offset, end)
-                if reader.position == end and not reader.stopped_at_session and reader.kernel.state[walk.TRANSACTIONS]:
+                if reader.position == end and not reader.stopped_at_session and reader.kernel.state[words.TRANSACTIONS]:
                     return True
         return False
 
@@ -343,7 +343,7 @@ class Explainer:
         has_come = (
             reading.first_event is not None
             or (reading.first_event_at is not None and reading.first_event_at < torn_at)
-            or torn_place.last_lsn != walk.NO_LSN
+            or torn_place.last_lsn != words.NO_LSN
         )
         awaited_lsns = [
             None if has_come else start.awaited,  # what was awaited, and has not come
@@ -429,6 +429,6 @@ class BoundaryFinder:
             # If the walk can go on, it goes to the first boundary at or behind the offset.
             self._is_stopped = self._is_stopped or reader.stopped_at_session or reader.position < offset
             if reader.position > self._boundary:
-                self._last_message = max(int(reader.kernel.state[walk.PREVIOUS]), self._boundary)
+                self._last_message = max(int(reader.kernel.state[words.PREVIOUS]), self._boundary)
                 self._boundary = reader.position
         return self._boundary if self._boundary <= offset else self._last_message

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from walreplay.decode.kernels import walk_words as walk
+from walreplay.decode.kernels import walk_words as words
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.scan import SOUND_MESSAGES, Scanner, is_framed_so
 from walreplay.decode.sessions.breaks import (
@@ -157,7 +157,7 @@ class _Parting:
         stretch, explanation = self._next, None
         if not scanner.stopped_at_session:
             explanation = self.explainer().explain(stretch.start, stretch.place)
-        if stretch.new_session and not stretch.torn and int(scanner.kernel.state[walk.MESSAGES]) < SOUND_MESSAGES:
+        if stretch.new_session and not stretch.torn and int(scanner.kernel.state[words.MESSAGES]) < SOUND_MESSAGES:
             # The seeming first message of this session may be a torn one that has swallowed the true one.
             last_stretch = self.stretches[-1]
             other = self.explainer().explain(last_stretch.start, last_stretch.place, torn_only=True)

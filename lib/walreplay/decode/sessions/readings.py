@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
-from walreplay.decode.kernels import walk_words as walk
+from walreplay.decode.kernels import walk_words as words
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.sessions.starts import LONGEST_START, frame_at, next_start
 from walreplay.decode.sessions.torn_messages import content_of, read_framed, refuse_swallowed
@@ -115,7 +115,7 @@ class Reader(PaidWalker):
         self._streams: dict[int, dict[int, m.Relation]] = {}
         super().__init__(place.framing, place=place, relations={}, codec=codec)
         self._events: list[tuple[int, int]] = []
-        self._block_at = walk.NO_OFFSET
+        self._block_at = words.NO_OFFSET
         self._recent: deque[int] = deque(maxlen=_RECENT)
 
     def inner_relations(self, xid: int) -> Mapping[int, m.Relation]:
@@ -134,7 +134,7 @@ class Reader(PaidWalker):
 
     def on_message(self, message: m.AnyMessage, offset: int) -> None:
         """Note messages with an LSN of their own, and the starts of blocks."""
-        frame_offset = int(self.kernel.state[walk.PREVIOUS])
+        frame_offset = int(self.kernel.state[words.PREVIOUS])
         self._effort.spend_on_message(self.position - frame_offset)
         self._recent.append(frame_offset)
         if isinstance(message, m.StreamStart):
@@ -172,7 +172,7 @@ class Reader(PaidWalker):
                 del streams[message.xid]  # it is prepared now
         if getattr(message, "xid", None) == 0:  # InvalidTransactionId
             raise OrderError("no transaction has the xid 0", offset=offset)
-        is_free = self.stream_xid is None and self.kernel.state[walk.TXN] == walk.IDLE
+        is_free = self.stream_xid is None and self.kernel.state[words.TXN] == words.IDLE
         # The server announces a relation in front of the first row that uses it.
         if is_free and isinstance(message, (m.Relation, m.Type)):
             raise OrderError("a relation is announced outside of any transaction", offset=offset)
@@ -184,13 +184,13 @@ class Reader(PaidWalker):
             sound: trust the last message, too.  If an error follows it, it may be a torn one.
         """
         state = self.kernel.state
-        previous = int(state[walk.PREVIOUS])
+        previous = int(state[words.PREVIOUS])
         lsns = [lsn for lsn, offset in self._events if sound or offset != previous]
-        if state[walk.FIRST_LSN] != walk.NO_LSN:
-            lsns.append(int(state[walk.FIRST_LSN]))
-        begin = state[walk.BEGIN_AT]
-        if state[walk.TXN] == walk.OPEN and begin != walk.NO_OFFSET and (sound or begin != previous):
-            lsns.append(int(state[walk.LSN]))
+        if state[words.FIRST_LSN] != words.NO_LSN:
+            lsns.append(int(state[words.FIRST_LSN]))
+        begin = state[words.BEGIN_AT]
+        if state[words.TXN] == words.OPEN and begin != words.NO_OFFSET and (sound or begin != previous):
+            lsns.append(int(state[words.LSN]))
         return min(lsns, default=None)
 
     @property
@@ -205,13 +205,13 @@ class Reader(PaidWalker):
         of the open transaction, or between transactions.
         """
         state = self.kernel.state
-        previous = int(state[walk.PREVIOUS])
+        previous = int(state[words.PREVIOUS])
         recent = list(self._recent)
         floors = [previous, *recent[-4:-3], *recent[:1]]  # the fourth last, and the oldest one
         if self.stream_xid is not None:
             floors.append(self._block_at)
-        elif state[walk.TXN] == walk.OPEN:
-            floors.append(int(state[walk.BEGIN_AT]))
+        elif state[words.TXN] == words.OPEN:
+            floors.append(int(state[words.BEGIN_AT]))
         if self.restarted_at is not None:
             floors.append(self.restarted_at)  # a session began before the stream began again
         floors = [max(floor, start, previous - FAR) for floor in floors if floor <= previous]
@@ -276,12 +276,12 @@ def read_session(
     return Reading(
         stop=reader.position,
         place=reader.place,
-        last_message=max(int(reader.kernel.state[walk.PREVIOUS]), start),
+        last_message=max(int(reader.kernel.state[words.PREVIOUS]), start),
         search_floors=reader.search_floors(start),
         error=error,
         stopped_at_session=reader.stopped_at_session,
         shown_by_lsn_only=reader.shown_by_lsn_only,
-        messages=int(reader.kernel.state[walk.MESSAGES]),
+        messages=int(reader.kernel.state[words.MESSAGES]),
         first_event=reader.first_event(sound=error is None),
         first_event_at=reader.first_event_at,
         waits=is_bare and error is None and not reader.stopped_at_session,
@@ -353,6 +353,6 @@ def _check_logical(
             reader.advance(data, offset, offset + PROBE_BYTES)
         except CaptureError:
             error = True
-        if reader.position > offset and (not error or reader.kernel.state[walk.MESSAGES] > 1):
+        if reader.position > offset and (not error or reader.kernel.state[words.MESSAGES] > 1):
             raise MalformedMessage("a session begins in the head of the Message", offset=stop)
         offset = int(next_start(buf, offset + 1, end, code))

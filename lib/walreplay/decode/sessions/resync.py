@@ -21,7 +21,7 @@ import numpy as np
 from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import BYTES, INT64
 from walreplay.decode.kernels import frames
-from walreplay.decode.kernels import walk_words as walk
+from walreplay.decode.kernels import walk_words as words
 from walreplay.decode.kernels.base import address_of, load_big_16, load_big_32, load_big_64, load_byte
 from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.sessions.readings import Effort, GaveUp, PaidWalker
@@ -192,7 +192,7 @@ def _fits(
         probe.advance(data, start, start + _PROBE_BYTES)
     except CaptureError:
         return -1
-    return int(probe.kernel.state[walk.MESSAGES] + probe.kernel.state[walk.KEEPALIVES])
+    return int(probe.kernel.state[words.MESSAGES] + probe.kernel.state[words.KEEPALIVES])
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,10 +296,10 @@ class Leftover:
             with suppress(CaptureError):
                 probe.advance(self._data, offset, offset + _LEFTOVER_PROBE_BYTES)
             state = probe.kernel.state
-            count = int(state[walk.MESSAGES] + state[walk.KEEPALIVES])
+            count = int(state[words.MESSAGES] + state[words.KEEPALIVES])
             is_last = probe.position == len(self._data)
             # A transaction from Begin to Commit is no coincidence, either.
-            if state[walk.FIRST_LSN] != walk.NO_LSN or count >= (_LAST_CHAIN if is_last else _CHAIN):
+            if state[words.FIRST_LSN] != words.NO_LSN or count >= (_LAST_CHAIN if is_last else _CHAIN):
                 return offset
         return None
 
