@@ -113,9 +113,9 @@ class Placer:
         if slot_count > len(self.programs):
             missing = max(slot_count, 2 * len(self.programs)) - len(self.programs)
             self.programs = np.concatenate([self.programs, np.full(missing, programs.UNSEEN, np.int64)])
-            if len(self.touched) < slot_count:
-                # Each slot with pending rows is listed once.
-                self.touched = np.concatenate([self.touched, np.zeros(2 * slot_count, np.int32)])
+            # Each slot with pending rows is listed once, so there is room for as many as have programs.
+            lacking = len(self.programs) - len(self.touched)
+            self.touched = np.concatenate([self.touched, np.zeros(max(0, lacking), np.int32)])
 
     @property
     def has_refusal(self) -> bool:

@@ -72,3 +72,11 @@ def test_a_block_too_large_to_be_kept_leaves_the_others(monkeypatch: pytest.Monk
     small, large = memory.empty(1 << 20, np.uint8), memory.empty(4 << 20, np.uint8)
     del small, large
     assert memory.idle_bytes() == 1 << 20
+
+
+def test_each_slot_that_has_a_program_may_have_pending_rows() -> None:
+    # Kernels write these lists by their addresses: with too little room they would write into what lies behind.
+    placer = memory.Placer()
+    for slot_count in range(1, 1000):
+        placer.extend(slot_count)
+        assert len(placer.touched) >= len(placer.programs) >= slot_count
