@@ -69,17 +69,17 @@ class FoldTask(ABC):
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of staged events, which are sorted by bucket and sequence."""
 
-    @abstractmethod
     def final_rows(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Return the rows that a table without rows gets."""
+        """Return the rows that a table without rows gets: all, where they are only added."""
+        return [batch]
 
-    @abstractmethod
     def counts_of(self, batch: pa.RecordBatch, *, is_new: bool = False) -> dict[str, int]:
         """Count what does not depend on the table's own rows (`walreplay.writing.merge.RowCounts`).
 
         Args:
             is_new: the table has no rows that folded ones could close.
         """
+        return {"unknown": _true(batch.column("unknown"))}
 
     def version_of(self, sequence: int) -> int:
         """Return the number of the projection that applies to some events."""
@@ -153,17 +153,16 @@ class NetFold(FoldTask):
         if self.identity.mode is Mode.MULTISET:
             copies = batch.column("needed").to_numpy() + batch.column("net").to_numpy()
             return [batch] if (copies == 1).all() else _repeated(batch, np.cumsum(copies))
-        return [batch]
+        return FoldTask.final_rows(self, batch)
 
     def counts_of(self, batch: pa.RecordBatch, *, is_new: bool = False) -> dict[str, int]:
         """Count what does not depend on the table's own rows."""
-        unknown = batch.column("unknown")
         if self.identity.mode is Mode.APPEND:
-            return {"unknown": _true(unknown)}
+            return FoldTask.counts_of(self, batch)
         if self.identity.mode is Mode.MULTISET:
             net, needed = (batch.column(name).to_numpy() for name in ("net", "needed"))
             copies = needed + net
-            remaining = pc.and_(unknown, pa.array(copies > 0))
+            remaining = pc.and_(batch.column("unknown"), pa.array(copies > 0))
             return {"unknown": _true(remaining), "missing": int(needed.sum()), "copies": int(copies.sum())}
         return _counts(batch, batch.column("expected"), pc.invert(batch.column("deleted")))
 
@@ -226,14 +225,6 @@ class LogFold(FoldTask):
         for _, sequence, data in staged_events(batches):
             _, projection, _ = self.projections[self.version_of(sequence)]
             yield from log_batches(data, self.log, projection)
-
-    def final_rows(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Return the rows that a table without rows gets."""
-        return [batch]
-
-    def counts_of(self, batch: pa.RecordBatch, *, is_new: bool = False) -> dict[str, int]:
-        """Count what does not depend on the table's own rows."""
-        return {"unknown": _true(batch.column("unknown"))}
 
 
 def timed(events: Events, sequence: int, axis: Axis) -> Events:
