@@ -240,7 +240,7 @@ def relation_rows(state: StitchState) -> Iterator[RelationChangeCounts]:
         if relation is None:
             version = state.versions.version_of(oid)
             # A streamed transaction announces for itself.
-            views = (deferred.view[oid] for deferred in state.open.deferred if oid in deferred.view)
+            views = (deferred.own_versions[oid] for deferred in state.open.deferred if oid in deferred.own_versions)
             version = version if version is not None else next(views, None)
             relation = None if version is None else version.relation
         space, name = (None, None) if relation is None else (relation.namespace, relation.name)

@@ -263,7 +263,7 @@ class Job:
         self.run.warnings.append(f"run {interrupted.run} was interrupted; it was finished first")
         plan = interrupted.plan
         assert plan is not None
-        fence = fence_of(self.run.session, self.run.target, self.run.ledger.run_id)
+        fence = fence_of(self.run.session, self.run.target, self.run.ledger.holder_id)
         if fence is not None:  # if the interrupted run was only paused, it can rename nothing from here on
             fence.take_down_others()
 

@@ -156,7 +156,7 @@ class RunContext:
     @contextmanager
     def staging(self) -> Iterator[Staging]:
         """Provide a place for the run's staged events, and empty it at the end, also after an error."""
-        staging = self.writer.staging(self.target, self.ledger.run_id, self.ledger.taken_over)
+        staging = self.writer.staging(self.target, self.ledger.holder_id, self.ledger.taken_over)
         try:
             yield staging
         finally:

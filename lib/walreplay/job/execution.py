@@ -42,7 +42,7 @@ from walreplay.table.certainty import merged, over_gap
 from walreplay.table.placement import Move, Placement, check_followed, is_in_doubt, warnings_of
 from walreplay.table.plan import Period, TablesPlan, plan_tables
 from walreplay.table.registry import ALWAYS, Doubt, MirrorEntry, left_at, made_again
-from walreplay.table.table_run import TableRun, step_of
+from walreplay.table.table_run import TableRun, commit_of_step
 from walreplay.table.versions import Catalogue
 from walreplay.writing.merge import missing_warnings
 from walreplay.writing.move import Fence, fence_of, move
@@ -79,7 +79,7 @@ class RunTables:
         copied_versions: dict[int, int | None] = {}
         if not placement.moves:  # the usual run renames no table
             return state, copied_versions
-        fence = fence_of(self.run.session, self.run.target, self.run.ledger.run_id)
+        fence = fence_of(self.run.session, self.run.target, self.run.ledger.holder_id)
         with self.run.stage("move"):
             try:
                 if fence is not None:  # so that a run that was paused, and lost the lock, renames nothing
@@ -99,10 +99,10 @@ class RunTables:
         self, moves: Sequence[Move], commit: delta.CommitId, first_step: int, fence: Fence | None
     ) -> dict[int, int | None]:
         copied_versions: dict[int, int | None] = {}
-        # Numbers of commits below 2**14 are moves; those of tables' epochs (`step_of`) lie above.
+        # Numbers of commits below 2**14 are moves; those of tables' epochs (`commit_of_step`) lie above.
         for number, table_move in enumerate(moves, first_step):
             self.run.ledger.check_lock()
-            move_commit = replace(step_of(commit, number), oid=table_move.oid)
+            move_commit = replace(commit_of_step(commit, number), oid=table_move.oid)
             session, check_lock = own_session(self.run.spark), self.run.ledger.check_lock
             if table_move.is_shared:
                 move_commit = replace(move_commit, source=self.run.target.source)

@@ -22,7 +22,7 @@ from walreplay.session.isolation import session_with
 from walreplay.session.reach import local_folder
 from walreplay.table.certainty import anew
 from walreplay.table.registry import left_at
-from walreplay.table.table_run import step_of
+from walreplay.table.table_run import commit_of_step
 from walreplay.writing.move import Replacing, file_system, replace_rows
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Installing:
     def _bring(self, state: State, swap: Replacement, commit: delta.CommitId, *, resumed: bool) -> TableReport | None:
         context, entry = self.context, swap.entry
         before = {ledger_entry.oid: ledger_entry for ledger_entry in state.tables}.get(entry.oid)
-        commit = replace(step_of(commit, 0), oid=entry.oid)  # one commit a table, so one step
+        commit = replace(commit_of_step(commit, 0), oid=entry.oid)  # one commit a table, so one step
         replacing = Replacing(swap.source, entry, before, commit, resumed, context.ledger.check_lock)
         place = entry.table.text
         with (

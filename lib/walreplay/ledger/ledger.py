@@ -122,7 +122,7 @@ class Ledger:
         return "" if self._stored is None or self._stored.row is None else self._stored.row.ledger
 
     @property
-    def run_id(self) -> str:
+    def holder_id(self) -> str:
         """The unique id of the run that has the lock."""
         assert self._mine is not None, "the lock comes first"
         return self._mine.id

@@ -163,7 +163,7 @@ class Versions:
         numbers = resume.numbers or tuple(range(len(resume.relations)))
         for relation, number in zip(resume.relations, numbers, strict=True):
             self._in_force[relation.oid] = AnnouncedVersion(relation, number)
-        inner = (version.number for transaction in resume.deferred for version in transaction.view.values())
+        inner = (version.number for transaction in resume.deferred for version in transaction.own_versions.values())
         self._number = max([0, *numbers, *inner]) + 1  # open transactions may have announced the newest versions
 
     @property
@@ -200,7 +200,7 @@ class Versions:
             holds_outside: the transaction was streamed, so its versions come into force outside of it now.
         """
         self.announced.update(dict.fromkeys(decided.former))  # rows of earlier segments have these versions
-        for version in decided.view.values():
+        for version in decided.own_versions.values():
             current = self._in_force.get(version.relation.oid)
             # Another transaction may have announced a newer version after this one did, and committed first.
             if holds_outside and (current is None or current.number < version.number):

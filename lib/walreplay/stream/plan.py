@@ -150,7 +150,7 @@ class Deferred:
         lsn: its prepare LSN.
         since: see `OpenTransaction`.
         after_lsn: the session's last commit LSN when it began; -1 if there was none.
-        view: the relation versions that it has announced itself, by oid; likewise ``types``.
+        own_versions: the relation versions that it has announced itself, by oid; likewise ``types``.
         former: versions that it has announced and later replaced by others; its first rows use them.
         aborted: the subtransactions that have rolled back.
         layouts: what it has announced of tables, in order.
@@ -169,7 +169,7 @@ class Deferred:
     after_lsn: int = -1
     origin: str | None = None
     segments: list[Segment] = field(default_factory=list)
-    view: dict[int, AnnouncedVersion] = field(default_factory=dict)
+    own_versions: dict[int, AnnouncedVersion] = field(default_factory=dict)
     former: list[m.Relation] = field(default_factory=list)
     types: dict[int, m.Type] = field(default_factory=dict)
     aborted: set[int] = field(default_factory=set)

@@ -113,7 +113,7 @@ def _add_block(
         return None
     if block.origin is not None:
         transaction.origin = block.origin
-    relations = _used_by(state, block.used, added, transaction.view)
+    relations = _used_by(state, block.used, added, transaction.own_versions)
     types = _types_of(relations, state.versions.types | transaction.types, all_=block.continues)
     layouts_before = _announce(state, transaction, relations, (*block.relations, *block.announced), outside=False)
     for _, type_ in block.types:
@@ -135,7 +135,7 @@ def _add_body(
         )
     assert transaction is not None, "it is refused where it goes on"
     transaction.origin = body.origin or transaction.origin
-    relations = _used_by(state, body.used, added, transaction.view)
+    relations = _used_by(state, body.used, added, transaction.own_versions)
     announcing: tuple[_Announcing, ...] = (*added.part.summary.relations, *added.part.summary.announced)
     messages = [entry for entry in announcing if body.start <= entry[0] < body.stop]
     layouts_before = _announce(state, transaction, relations, messages, outside=True)
@@ -249,13 +249,13 @@ def _commit(
                 state.versions.announce(state.layouts.annotated(version.relation))
     # Labels may have been renamed since it has announced its tables, or by itself.
     renames = any(layout.enum is not None for layout in decided.layouts)
-    state.relabel(None if renames else decided.view)
+    state.relabel(None if renames else decided.own_versions)
     starts, truncates = decided.ordinals()
     if applied:
         for oid, ordinal in truncates:
             state.truncates.note(TruncateAt(oid, transaction.commit_lsn, ordinal, origin))
     if all(segment.is_empty for segment in decided.segments):  # its versions are in force behind it
-        return (transaction, None) if decided.view else None
+        return (transaction, None) if decided.own_versions else None
     return transaction, DeferredCommit(decided, tuple(starts), transaction)
 
 
@@ -300,15 +300,15 @@ def _announce(
             # Behind an enum, all that the transaction may use is told anew.
             has_enum = any(layout.enum is not None for layout in announcements)
             in_force = {relation.oid: relation for relation in state.versions.relations} if has_enum else {}
-            in_force |= {oid: version.relation for oid, version in transaction.view.items() if has_enum}
+            in_force |= {oid: version.relation for oid, version in transaction.own_versions.items() if has_enum}
             changed = [
                 labelled for relation in in_force.values() if (labelled := layouts.labelled(relation)) is not relation
             ]
         for relation in changed:
-            replaced = transaction.view.get(relation.oid)
+            replaced = transaction.own_versions.get(relation.oid)
             if replaced is not None and replaced.relation != relation:
                 transaction.former.append(replaced.relation)  # rows of earlier segments have it
-            transaction.view[relation.oid] = AnnouncedVersion(relation, state.versions.next_number())
+            transaction.own_versions[relation.oid] = AnnouncedVersion(relation, state.versions.next_number())
     return layouts_before
 
 
@@ -344,10 +344,10 @@ def _add_segment(
 
 
 def _used_by(
-    state: StitchState, used: Iterable[tuple[int, int]], added: AddedPart, view: dict[int, AnnouncedVersion]
+    state: StitchState, used: Iterable[tuple[int, int]], added: AddedPart, own_versions: dict[int, AnnouncedVersion]
 ) -> list[m.Relation]:
     """Return the relation versions that a deferred transaction's rows use: its own, or else those in force outside."""
-    return [(view.get(oid) or state.used_version(oid, row_offset, added)).relation for oid, row_offset in used]
+    return [(own_versions.get(oid) or state.used_version(oid, row_offset, added)).relation for oid, row_offset in used]
 
 
 def _types_of(relations: Iterable[m.Relation], types: Mapping[int, m.Type], *, all_: bool) -> tuple[m.Type, ...]:

@@ -63,7 +63,7 @@ class TableRun:
     """One table in one run: its plan, its commits, and how it is written.
 
     Attributes:
-        commit: the run's; its steps have numbers made of it (`step_of`).
+        commit: the run's; its steps have numbers made of it (`commit_of_step`).
         resumed: the run was begun before: the table may have some of its commits already.
         buckets: how many parts its changes were split into; ``tasks`` fold them.
         size: bytes that are staged.
@@ -128,7 +128,7 @@ class TableRun:
         return any(name in kinds and not has_statistics(kinds[name]) for name in self.plan.layout.cluster_by)
 
 
-def step_of(commit: delta.CommitId, step: int) -> delta.CommitId:
+def commit_of_step(commit: delta.CommitId, step: int) -> delta.CommitId:
     """Return the number of one of a run's steps on a table; those of later runs are higher."""
     # Delta ignores a commit whose txn version is not above the application's last one.
     return replace(commit, number=commit.number << _RUN_BITS | step)
@@ -257,7 +257,7 @@ class Merge:
         """Return the commit of one of its steps."""
         share, number = self.plan.metadata.share, _FIRST_EPOCH_STEP + self.number * SLOTS + slot
         source = None if share is None else share.source
-        return replace(step_of(self.run.commit, number), oid=self.plan.oid, source=source)
+        return replace(commit_of_step(self.run.commit, number), oid=self.plan.oid, source=source)
 
     @cached_property
     def commit(self) -> delta.CommitId:
