@@ -38,8 +38,16 @@ from walreplay.decode.walk_state import (
     not_after_last,
     time_of,
 )
-from walreplay.errors import CaptureError, MalformedMessage, OrderError, TruncatedMessage, UnknownRelation
+from walreplay.errors import (
+    CaptureError,
+    MalformedMessage,
+    NotSupported,
+    OrderError,
+    TruncatedMessage,
+    UnknownRelation,
+)
 from walreplay.protocol import messages as m
+from walreplay.protocol.compression import MAX_BYTES
 from walreplay.protocol.framing import read_pgcopy_mark
 
 if TYPE_CHECKING:
@@ -70,12 +78,18 @@ class StreamWalker(WalkState):
 
         Raises:
             CaptureError: with the offset in ``data`` of what cannot be.
+            NotSupported: offsets would need more than 31 bits.
         """
         kernel, state = self.kernel, self.kernel.state
         # Arrow gives buffers of signed bytes.
         self._view = memoryview(data).cast("B")
         buf = np.frombuffer(data, np.uint8)
         end = len(buf)
+        if end > MAX_BYTES:  # kernels would read in front of the bytes
+            raise NotSupported(
+                f"the file has {end:,} bytes, and at most {MAX_BYTES:,} can be read as one",
+                remedy="Split it anywhere, by `split -b 1G -d FILE FILE.`; and take it away, as its parts stand for it",
+            )
         stop = end if stop_at is None else min(stop_at, end)
         state[words.POS] = start
         state[words.CLOSED] = self.ends_session

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +17,9 @@ from support.captures import case
 from support.framings import FORMS, Form, frame
 from support.harm import REFUSED, RIGHT, Harm, Whole, apply, cut
 from walreplay.archive.messages import inspect_captures
-from walreplay.errors import CaptureError, MalformedMessage
+from walreplay.decode.stream import StreamWalker
+from walreplay.decode.walk import Place
+from walreplay.errors import CaptureError, MalformedMessage, NotSupported
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import read_stream
@@ -96,6 +99,37 @@ def test_a_session_that_begins_with_an_abort_of_nothing_is_found(form: Form) -> 
     then = form.write([abort, *transaction(200, TABLE, row(2)), *transaction(300, row(3)), *transaction(400, row(4))])
     got = apply({"x": first[: -form.head - 20] + then}, form.framing)
     assert [row_[0] for row_ in got.rows] == [100, 200, 300, 400]
+
+
+@pytest.mark.parametrize("tile_bytes", [0, 1 << 20], ids=["scanned", "decoded"])
+def test_a_row_of_more_columns_than_any_table_has_is_refused_though_nothing_announced_its_relation(
+    tile_bytes: int,
+) -> None:
+    # Whatever is accepted has to have room in the tile's arrays, behind which kernels would write.
+    def walked(columns: int) -> int:
+        tuple_ = m.TupleData((m.Cell("n"),) * columns)
+        data = frame([m.StreamStart(7, False), *[m.Insert(9, tuple_, xid=7)] * 2, m.StreamStop()], Framing.RAW)
+        walker = _AnyRelation(Framing.RAW, place=Place(Framing.RAW), relations={}, tile_bytes=tile_bytes)
+        assert sum(len(tile.rows) for tile in walker.walk(data)) == (2 if tile_bytes else 0)
+        return walker.position - len(data)
+
+    assert walked(m.MAX_COLUMNS) == 0
+    with pytest.raises(MalformedMessage, match="number of columns"):
+        walked(m.MAX_COLUMNS + 1)
+
+
+class _AnyRelation(StreamWalker):
+    def on_unknown_relation(self, oid: int, offset: int) -> int:
+        return -1
+
+
+def test_a_buffer_with_places_that_need_more_than_31_bits_is_refused() -> None:
+    data = frame(transaction(100, TABLE, row(1)), Framing.RAW)
+    buffer = mmap.mmap(-1, 1 << 31)  # takes no memory where nothing is written
+    buffer[: len(data)] = data
+    walker = StreamWalker(Framing.RAW, place=Place(Framing.RAW), relations={}, tile_bytes=1 << 20)
+    with pytest.raises(NotSupported):
+        list(walker.walk(buffer, 0, len(data)))
 
 
 def test_inspecting_damage_at_a_files_end_refuses_it(tmp_path: Path) -> None:

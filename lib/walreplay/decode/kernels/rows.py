@@ -156,7 +156,7 @@ def walk_tuple(walk, cursor, payload_end, columns, first_cell):  # type: ignore[
         return -frames.INCOMPLETE
     count = load_big_16(base + cursor)
     cursor += 2
-    if columns >= 0 and count != columns:
+    if count != columns and (columns >= 0 or count > MAX_COLUMNS):  # there is room for no more cells
         return -frames.BAD_COLUMN_COUNT
     for i in range(count):
         if cursor >= payload_end:
@@ -196,7 +196,7 @@ def walk_tuple(walk, cursor, payload_end, columns, first_cell):  # type: ignore[
 def skip_tuple(base, cursor, bound, columns):  # type: ignore[no-untyped-def]
     """Walk one TupleData; return its end, or below 0 where that fails.  Up to `bound` there are bytes."""
     count = load_big_16(base + cursor)
-    if count != columns and columns >= 0:
+    if count != columns and (columns >= 0 or count > MAX_COLUMNS):
         return -1
     cursor += 2
     for _ in range(count):
