@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from walreplay.decode.change_batch import ChangeBatch
 from walreplay.decode.columns import canonical_texts
 from walreplay.decode.gathered import Cells, CopiedRows, inserts_of
-from walreplay.errors import CaptureError, ValueFormatError
+from walreplay.errors import CaptureError, NotSupported, ValueFormatError
 from walreplay.loading.description import HOW_TO_DESCRIBE
 from walreplay.protocol.messages import Relation
 from walreplay.types.base import ColumnType
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 _MAX_BATCH_BYTES: Final = 1 << 30  # The cells of a batch lie in one array, in which places have 31 bits
+_MAX_ROW_BYTES: Final = 2**31 - 1 - 64
 
 _RESCUED: Final = "_rescued_data"  # as `rescued_data_column` is, where nobody has set it
 
@@ -60,14 +61,18 @@ class TypedRows:
 
         Raises:
             CaptureError: a column is of another type, and its values do not convert exactly.
+            NotSupported: a row is too large.
             ValueFormatError: a string is not in its type's form.
         """
-        if batch.num_rows > 1 and batch.nbytes > _MAX_BATCH_BYTES:
+        columns = [_plain(batch.column(number)) for number in self.order]
+        size = sum(column.nbytes for column in columns)  # not the batch's, as a dictionary has once what many rows have
+        if batch.num_rows > 1 and size > _MAX_BATCH_BYTES:
             half = batch.num_rows // 2
             yield from self.inserts(batch.slice(0, half))
             yield from self.inserts(batch.slice(half))
             return
-        columns = [_plain(batch.column(number)) for number in self.order]
+        if size > _MAX_ROW_BYTES:
+            raise NotSupported("a row has more than 2 GiB", path=self.path)
         texts = {number: column for number, column in enumerate(columns) if pa.types.is_string(column.type)}
         text_columns = self._read(texts, batch.num_rows) if texts else None
         read, rescued = (columns, None) if text_columns is None else (text_columns.columns, text_columns.rescued)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from walreplay.decode.change_batch import ChangeBatch, column_types
-from walreplay.errors import CaptureError, ValueFormatError
+from walreplay.errors import CaptureError, NotSupported, ValueFormatError
 from walreplay.loading.typed_rows import TypedRows, columns_of, read_batches
 from walreplay.protocol.messages import Column, Relation
 
@@ -152,6 +152,21 @@ def test_a_large_batch_is_taken_in_parts(monkeypatch):
     found = list(rows.inserts(pa.RecordBatch.from_pydict({"c": [str(n) * 9 for n in range(100)]})))
     assert len(found) > 4
     assert [text for batch in found for text in batch.columns[0].to_pylist()] == [str(n) * 9 for n in range(100)]
+
+
+def test_a_batch_is_as_large_as_the_texts_that_its_dictionaries_stand_for(monkeypatch):
+    from walreplay.loading import typed_rows
+
+    monkeypatch.setattr(typed_rows, "_MAX_BATCH_BYTES", 100)
+    monkeypatch.setattr(typed_rows, "_MAX_ROW_BYTES", 100)
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 40, pa.int8()), pa.array(["a text"]))
+    relation = Relation(1, "s", "t", "d", tuple(Column(name, TEXT, -1, False) for name in "ab"))
+    rows = TypedRows(relation, column_types(relation, {}), {}, [0, 1], 1, "f")
+    found = list(rows.inserts(pa.RecordBatch.from_pydict({"a": texts, "b": texts})))
+    assert len(found) > 4
+    assert [text for batch in found for text in batch.columns[1].to_pylist()] == ["a text"] * 40
+    with pytest.raises(NotSupported, match="a row has more than"):
+        list(rows.inserts(pa.RecordBatch.from_pydict({"a": ["long"], "b": ["long" * 30]})))
 
 
 def test_a_table_without_columns_has_as_many_rows():
