@@ -40,7 +40,7 @@ def read_changes(
 
     Raises:
         CaptureError: with file and offset of what cannot be.
-        ConfigError: no framing or encoding has the name that was given.
+        ConfigError: no framing or encoding has the name that was given, or ``tile_bytes`` is below 0.
 
     >>> orders, *_ = read_changes("tests/captures/o03_basic_split_bytes/capture")
     >>> orders.data.select(["__op", "__xid", "id", "total"]).slice(0, 2).to_pydict()

@@ -20,6 +20,7 @@ from walreplay.decode.kernels import walk_words as words
 from walreplay.decode.placing import Placer, Refusal, Tile
 from walreplay.decode.stream import StreamWalker, Uses, outside
 from walreplay.decode.walk import RECORD, Place
+from walreplay.errors import ConfigError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.types import ColumnType
@@ -146,6 +147,9 @@ class Decoder(StreamWalker):
         codec: the encoding of text and names, from `walreplay.types.text.codec_of`.
         with_places: the relation versions for whose rows `ChangeBatch.places` is wanted.
         announcements: the prefix of messages that announce tables; None for none.
+
+    Raises:
+        ConfigError: a tile would have no bytes.
     """
 
     def __init__(
@@ -160,6 +164,8 @@ class Decoder(StreamWalker):
         with_places: Collection[m.Relation] = (),
         announcements: str | None = None,
     ) -> None:
+        if tile_bytes < 1:  # the kernels would have no arrays to write to
+            raise ConfigError(f"tile_bytes is {tile_bytes:,}: a tile has one byte at least")
         self._announcements = announcements
         self._layouts = Layouts()
         self._codec = codec

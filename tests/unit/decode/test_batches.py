@@ -14,7 +14,7 @@ from walreplay.decode import gathered
 from walreplay.decode.change_batch import ChangeBatch
 from walreplay.decode.decoder import Decoder, RowFilter
 from walreplay.decode.walk import Place
-from walreplay.errors import MalformedMessage, ValueFormatError
+from walreplay.errors import ConfigError, MalformedMessage, ValueFormatError
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 
@@ -124,6 +124,13 @@ def test_an_lsn_beyond_any_that_there_can_be_is_refused() -> None:
     with pytest.raises(MalformedMessage, match="LSN") as caught:
         list(plan_runs([{"file": data}], framing=Framing.RAW))
     assert caught.value.offset == 0
+
+
+@pytest.mark.parametrize("tile_bytes", [0, -1])
+def test_tiles_of_no_bytes_are_refused(tile_bytes: int) -> None:
+    # A decoder without arrays would walk for ever, or let kernels write records behind them.
+    with pytest.raises(ConfigError):
+        Decoder(Framing.RAW, tile_bytes=tile_bytes, recording=True)
 
 
 @pytest.mark.parametrize("tile_bytes", [1 << 12, 1 << 16, 1 << 20])
