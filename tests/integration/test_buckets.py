@@ -14,7 +14,7 @@ from support.postgres import cut
 from support.truth import assert_mirror_equals
 from walreplay.job import execution as applying
 from walreplay.spark.staging import Staging
-from walreplay.writing import update as mirror
+from walreplay.writing import by_statements
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ def test_tables_are_the_same_however_their_changes_are_split(
     # As of changes of many megabytes, all of which would take minutes.
     monkeypatch.setattr(applying, "buckets_of", lambda size: buckets)
     monkeypatch.setattr(applying, "tasks_of", lambda buckets, size: tasks)
-    monkeypatch.setattr(mirror, "_FEW_CHANGES", -1)
+    monkeypatch.setattr(by_statements, "_FEW_CHANGES", -1)
     read: list[tuple[int, int]] = []
     original = Staging.read
 

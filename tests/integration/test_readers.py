@@ -21,7 +21,7 @@ from walreplay.delta.small_table import Before, Keys, read_rows
 from walreplay.delta.target import TableName
 from walreplay.protocol import messages as m
 from walreplay.session.folders import MountedFolder
-from walreplay.writing import rewrite, update
+from walreplay.writing import rewrite
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,7 +117,7 @@ def _run(mirror: SmallMirror, patch: pytest.MonkeyPatch) -> None:
         relation(6, "renamed", {"id": INT4, "b": INT4, "z": TEXT}), m.Insert(6, row(10, 10, "z")),
         relation(7, "widened", {**small, "a": INT8}), m.Insert(7, row(10, 5_000_000_000, "z")),
     )  # fmt: skip
-    patch.setattr(update, "_SMALL_TABLE", 0)
+    patch.setattr(by_statements, "_SMALL_TABLE", 0)
     patch.setattr(rewrite, "_MAX_BYTES", -1)
     mirror.apply(m.Insert(1, _ROWS[5]), m.Delete(8, key=row(3, None, None)), m.Update(8, row(4, 44, "new")))
     patch.undo()

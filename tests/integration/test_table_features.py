@@ -16,7 +16,7 @@ from support.truth import table_features
 from walreplay.delta.commits import COLUMN_MAPPING, DELETION_VECTORS, TIMESTAMP_NTZ, TYPE_WIDENING
 from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
-from walreplay.writing import rewrite, update
+from walreplay.writing import rewrite
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,7 +118,7 @@ def test_rows_are_marked_from_the_first_merge_into_a_large_table_on(
         *(none, m.Insert(2, row(10, "old")), m.Update(2, row(2, "new"), old=row(2, "old"))),
     )
     assert (_features(mirror, "key"), _features(mirror, "none")) == (set(), set())
-    monkeypatch.setattr(update, "_SMALL_TABLE", 0)
+    monkeypatch.setattr(by_statements, "_SMALL_TABLE", 0)
     monkeypatch.setattr(rewrite, "_MAX_BYTES", -1)
     mirror.apply(key, m.Delete(1, key=row(3, None)), none, m.Delete(2, old=row(3, "old")))
     assert (_features(mirror, "key"), _features(mirror, "none")) == ({_MARKED}, {_MARKED})
