@@ -21,7 +21,7 @@ from walreplay.delta.small_table import Before, Keys, read_rows
 from walreplay.delta.target import TableName
 from walreplay.protocol import messages as m
 from walreplay.session.folders import MountedFolder
-from walreplay.writing import rewrite
+from walreplay.writing import by_statements, rewrite
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

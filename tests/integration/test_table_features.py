@@ -16,7 +16,7 @@ from support.truth import table_features
 from walreplay.delta.commits import COLUMN_MAPPING, DELETION_VECTORS, TIMESTAMP_NTZ, TYPE_WIDENING
 from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
-from walreplay.writing import rewrite
+from walreplay.writing import by_statements, rewrite
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
