@@ -83,7 +83,7 @@ def with_elements(text: str, delimiter: str, write: Callable[[str], str]) -> str
     if text[start : start + 1] != "{":
         return text
     parts = re.compile(rf'"((?:[^"\\]|\\.)*)"|[^"{{}}{re.escape(delimiter)}]+', re.DOTALL)
-    if '"' in parts.sub("", text[start:]):  # one that nothing closes: no server writes this
+    if '"' in text and '"' in parts.sub("", text[start:]):  # one that nothing closes: no server writes this
         return text
     return text[:start] + parts.sub(element, text[start:])
 
