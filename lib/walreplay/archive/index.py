@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-FORMAT: Final = 11
+FORMAT: Final = 12
 """To be raised with each change of the facts, or of a `Resume`: files are scanned again then."""
 
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
