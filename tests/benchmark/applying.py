@@ -89,7 +89,7 @@ def decode_stage(spark: SparkSession, captures: Path, *, folded: bool) -> None:
     target = Target.parse(str(captures / "none"))
     run = _run(spark, target)
     files = list_captures(run.session, str(captures), run.settings)
-    plan = Scanning(run, {}).plan(RunInput(tuple(files), 0, None))
+    plan = Scanning(run, RunInput(tuple(files), 0, None)).plan()
     task = DecodeTask(
         files={file.path: file for file in plan.files if file.steps},
         versions=plan.versions,

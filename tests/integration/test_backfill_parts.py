@@ -12,10 +12,10 @@ import walreplay
 from support.small_mirror import INT4, INT8, TEXT, SmallMirror, relation, row, rows_of, runs_of
 from walreplay.decode.files import ScanTask
 from walreplay.decode.summary import FileScan
-from walreplay.errors import ConfigError, TargetError
+from walreplay.errors import ConfigError, TargetError, WalReplayError
 from walreplay.job import scanning
 from walreplay.protocol import messages as m
-from walreplay.spark.captures import scan_captures
+from walreplay.spark.captures import scan_each
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,11 +120,11 @@ def test_a_backfill_reads_no_further_than_the_index_says_and_runs_fill_it(
     spark, captures = small.spark, small.captures
     opened: list[str] = []
 
-    def scanned(session: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:
+    def scanned(session: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
         opened.extend(Path(path).name for path in tasks)
-        return scan_captures(session, tasks)
+        return scan_each(session, tasks)
 
-    monkeypatch.setattr(scanning, "scan_captures", scanned)
+    monkeypatch.setattr(scanning, "scan_each", scanned)
     monkeypatch.setattr(scanning, "LEAST_INDEXED", 0)
     # Without an index none is made; a run leaves in the one that is there, in one commit, what it has read anyway.
     walreplay.apply(spark, captures, tmp_path / "without")

@@ -182,6 +182,17 @@ def listed_of(files: Mapping[str, bytes]) -> list[CaptureFile]:
     return [CaptureFile(name, len(content), len(content)) for name, content in files.items() if content]
 
 
+def scans_of(files: Mapping[str, bytes], tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
+    """Scan files in memory as `walreplay.spark.captures.scan_each` does others."""
+    found: dict[str, FileScan | WalReplayError] = {}
+    for path, task in tasks.items():
+        try:
+            found[path] = scan_of(path, memoryview(files[path]), task)
+        except WalReplayError as error:
+            found[path] = error
+    return found
+
+
 class MemoryArchive:
     """Files in memory, which are joined as those of an archive are.
 
@@ -219,11 +230,5 @@ class _Joining(Joining):
         self._contents, self._scanned = files, archive.scanned
 
     def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
-        found: dict[str, FileScan | WalReplayError] = {}
         self._scanned += tasks
-        for path, task in tasks.items():
-            try:
-                found[path] = scan_of(path, memoryview(self._contents[path]), task)
-            except WalReplayError as error:
-                found[path] = error
-        return found
+        return scans_of(self._contents, tasks)

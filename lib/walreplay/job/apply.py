@@ -201,8 +201,8 @@ class Job:
         """Do one run; return the ledger's state behind it and its report, or why there is nothing to apply."""
         reading, new = run_files.reading, run_files.new
         with self.run.staging() as staging, ThreadPoolExecutor(1) as index_pool:
-            scanning = Scanning(self.run, new.holes, self.until, self._index(run_files))
-            plan = scanning.plan(reading)
+            scanning = Scanning(self.run, reading, self.until, self._index(run_files))
+            plan = scanning.plan()
             steps.reached("scanned")
             idle = self._idle_reason(plan, run_files, state)
             if idle is not None:

@@ -38,7 +38,7 @@ from walreplay.session.failures import spark_errors
 from walreplay.session.session import local_cores
 from walreplay.spark.captures import tasks_for
 from walreplay.spark.staging import CountedStaging
-from walreplay.stream.plan import Plan, Resume
+from walreplay.stream.plan import Plan
 from walreplay.table.registry import MirrorEntry
 from walreplay.table.versions import Catalogue
 from walreplay.writing.by_files import choose_writer
@@ -132,8 +132,7 @@ class ForecastJob(Job):
         def follow(stitch: Stitch) -> None:
             rows.extend(relation_rows(stitch.state))
 
-        scanning = Scanning(self.run, run_files.new.holes, self.until, self._index(run_files), follow)
-        plan = scanning.plan(run_files.reading)
+        plan = Scanning(self.run, run_files.reading, self.until, self._index(run_files), follow).plan()
         idle = self._idle_reason(plan, run_files, state)
         if idle is not None:
             return idle
@@ -281,11 +280,9 @@ def forecast(
         WalReplayError: what would stop it, as far as a scan shows it.
     """
     call = _call(spark, str(target), config, until_lsn, until_time, table, outputs, from_lsn)
-    until, settings = call.until, call.settings.narrowed(call.narrowed)
-    if call.rebuilds and call.resume is not None:  # a rebuild ends where the target is
-        until = Until(lsn=call.resume.place.high_lsn)
+    settings = call.settings.narrowed(call.narrowed)
     with RunContext.on(spark, target, settings, progress, reads=str(captures)) as run:
-        return ForecastJob(run, str(captures), until, anew=call.rebuilds).forecast()
+        return ForecastJob(run, str(captures), call.until, anew=call.rebuilds).forecast()
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,15 +290,14 @@ class _Call:
     """What a call asks for.
 
     Attributes:
-        rebuilds: the target has other tables: these are made again, as of where it is.
-        resume: where that is.
+        until: of a rebuild, where the target is.
+        rebuilds: the target has other tables: these are made again.
     """
 
     settings: Settings
     narrowed: Narrowed
     until: Until | None
     rebuilds: bool = False
-    resume: Resume | None = None
 
 
 def _call(
@@ -341,7 +337,9 @@ def _call(
         )
     if first is not None:
         _check_begun(first, state, target)
-    return _Call(settings, narrowed, until, bool(others), None if state is None else state.resume)
+    if others and state is not None and state.resume is not None:
+        until = Until(lsn=state.resume.place.high_lsn)
+    return _Call(settings, narrowed, until, bool(others))
 
 
 def _check_first(first: int, until: Until | None, settings: Settings) -> None:

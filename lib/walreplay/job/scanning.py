@@ -21,7 +21,15 @@ from walreplay.decode.scan import Until
 from walreplay.decode.summary import FileScan
 from walreplay.delta import statements as delta
 from walreplay.delta.target import TableName, ledger_errors
-from walreplay.errors import CaptureError, FramingChange, NotACapture, OrderError, TargetError, ValueFormatError
+from walreplay.errors import (
+    CaptureError,
+    FramingChange,
+    NotACapture,
+    OrderError,
+    TargetError,
+    ValueFormatError,
+    WalReplayError,
+)
 from walreplay.job.context import RunContext
 from walreplay.ledger.state import SeenFiles, State
 from walreplay.listing import missing_numbers, sort_key, uncompressed
@@ -29,7 +37,7 @@ from walreplay.lsn import to_datetime
 from walreplay.protocol.framing import Framing
 from walreplay.session import steps
 from walreplay.session.session import local_cores
-from walreplay.spark.captures import CaptureFile, confirm_holes, name_in, root_of, scan_captures
+from walreplay.spark.captures import CaptureFile, confirm_holes, name_in, root_of, scan_each
 from walreplay.stream.duplicates import DuplicateFileError
 from walreplay.stream.plan import Plan, Resume
 from walreplay.stream.stitch import Stitch
@@ -48,12 +56,14 @@ class RunInput:
     Attributes:
         first: the offset to begin at in the first file, if it is known.
         resume: where the last run ended.
+        holes: files before which another one is missing, according to the numbers in the names, with the description.
         has_rest: more files follow, which are left to later runs.
     """
 
     files: tuple[CaptureFile, ...]
     first: int
     resume: Resume | None
+    holes: Mapping[str, str] = field(default_factory=dict)
     has_rest: bool = False
 
     @property
@@ -68,33 +78,30 @@ class RunInput:
         return self if count == len(self.files) else replace(self, files=self.files[:count], has_rest=True)
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class NewFiles:
     """Compare a listing of the captures with the place in the ledger where the last run ended.
 
     Attributes:
         captures: where the files lie.
         files: the ledger's table of the files that were read.
-        holes: files before which another one is missing, according to the numbers in the names, with the description.
     """
 
     session: SparkSession
     captures: str
     settings: Settings
     files: TableName
-    holes: dict[str, str] = field(default_factory=dict)
 
     def what_is_new(self, files: Sequence[CaptureFile], state: State | None) -> RunInput | None:
         """Return what has to be read; None if nothing has come since the last run."""
         resume = self._resume(files, state)
         if resume is None or state is None:  # nothing was applied yet
-            self._check_holes(files, files, None)
-            return RunInput(tuple(files), 0, None) if files else None
+            return RunInput(tuple(files), 0, None, self._holes(files, files, None)) if files else None
         last_key = self._key_of(resume.last_path, files)
         earlier = [file for file in files if self._key(file) <= last_key]
         later = [file for file in files if self._key(file) > last_key]
         self._check_earlier(earlier, state, resume)
-        self._check_holes(files, later, resume)
+        holes = self._holes(files, later, resume)
         lengths = {file.path: file.length for file in earlier}
         grown = lengths.get(resume.last_path, resume.last_length) != resume.last_length
         if not (later or grown or resume.has_more):  # has_more: what `until` has cut off
@@ -102,7 +109,7 @@ class NewFiles:
         framing = self.settings.framing
         if framing not in ("auto", resume.place.framing.value):
             # The earlier files were in another framing than the configuration names now: a session begins.
-            return RunInput(tuple(later), 0, resume.in_session_of(Framing(framing))) if later else None
+            return RunInput(tuple(later), 0, resume.in_session_of(Framing(framing)), holes) if later else None
         resume_key = self._key_of(resume.path, files)
         again = [file for file in earlier if self._key(file) >= resume_key]
         if resume.done and lengths.get(resume.path, resume.length) == resume.length:
@@ -117,7 +124,7 @@ class NewFiles:
         to_read = (*again, *later)
         # The run begins inside the file of the last run, or at the first byte of the next one.
         first = resume.offset if again and again[0].path == resume.path else 0
-        return RunInput(to_read, first, resume) if to_read else None
+        return RunInput(to_read, first, resume, holes) if to_read else None
 
     def _resume(self, files: Sequence[CaptureFile], state: State | None) -> Resume | None:
         """Return where the last run ended, with the files' present paths: the captures' folder may have been moved."""
@@ -205,8 +212,8 @@ class NewFiles:
                     remedy="Only the newest file may grow; restore the file, or apply to a new target",
                 )
 
-    def _check_holes(self, files: Sequence[CaptureFile], new: Sequence[CaptureFile], resume: Resume | None) -> None:
-        """Note new files before which another one is missing, according to the numbers in the names."""
+    def _holes(self, files: Sequence[CaptureFile], new: Sequence[CaptureFile], resume: Resume | None) -> dict[str, str]:
+        """Return the new files before which another one is missing; see `RunInput`."""
         before = [resume.last_path] if resume is not None else []
         paths = list(dict.fromkeys([*before, *(file.path for file in files)]))
         new_paths = {file.path for file in new}
@@ -215,8 +222,7 @@ class NewFiles:
             # Applied files may have been deleted since: only their neighbours that are still there count.
             applied_paths = {file.path for file in files} - new_paths
             holes = [hole for hole in holes if hole.before in new_paths or hole.before in applied_paths]
-        for hole in confirm_holes(self.session, holes):  # Spark does not list empty files
-            self.holes[hole.after] = hole.describe()
+        return {hole.after: hole.describe() for hole in confirm_holes(self.session, holes)}
 
 
 _NOT_JOINED_REMEDY: Final = (
@@ -232,82 +238,55 @@ _LEAST_BYTES: Final = 256 << 20  # of small files more, until they have this siz
 _MOST_FILES: Final = 512  # or are so many
 
 
-@dataclass
-class _Intake:
-    """A run's files on their way into one stream.
-
-    Attributes:
-        scans: of the files that are joined next.
-        failure: of the first file behind them, where the run may end in front of it.
-        behind_gaps: files in front of which something is missing, so that the state in which they begin is unknown.
-    """
-
-    reading: RunInput
-    stitch: Stitch
-    framing: Framing | None
-    tasks: Mapping[str, ScanTask]
-    scans: dict[str, FileScan] = field(default_factory=dict)
-    failure: CaptureError | None = None
-    behind_gaps: set[str] = field(default_factory=set)
-
-    @property
-    def first(self) -> str:
-        """The run's first file, which begins at a known place."""
-        return self.reading.files[0].path
-
-    def is_read_as_a_whole(self, file: CaptureFile, scan: FileScan) -> bool:
-        """Return whether the stream was followed through a file from its beginning to its end."""
-        resume = self.reading.resume
-        # Where the last run has ended may be at the file's first byte, and behind the session's begin there.
-        is_begun = resume is not None and file.path == resume.path
-        return not (is_begun or scan.ended or file.path in self.behind_gaps)
-
-
 LEAST_INDEXED = 64 << 20  # to read the index would cost more than to scan less
 
 
-@dataclass
 class Scanning:
-    """The scan of a run.
+    """The scan of a run, whose files are joined to one stream.
 
-    Attributes:
-        holes: as in `NewFiles`.
+    Args:
         until: the last transaction that is wanted; None for the files' end.
         index: the archive's, to which `record` writes what was found of the files; None if there is none.
         follow: called after each file that is joined.
     """
 
-    run: RunContext
-    holes: Mapping[str, str]
-    until: Until | None = None
-    index: ArchiveIndex | None = None
-    follow: Callable[[Stitch], None] | None = None
-    _recording: Recording | None = None
-
-    def plan(self, reading: RunInput) -> Plan:
-        """Scan the files in parallel and stitch them."""
-        resume, settings = reading.resume, self.run.settings
-        framing = None if settings.framing == "auto" else Framing(settings.framing)
-        stitch = Stitch(
-            resume,
+    def __init__(
+        self,
+        run: RunContext,
+        reading: RunInput,
+        until: Until | None = None,
+        index: ArchiveIndex | None = None,
+        follow: Callable[[Stitch], None] | None = None,
+    ) -> None:
+        settings = run.settings
+        self._run, self._reading, self._until, self._index, self._follow = run, reading, until, index, follow
+        self._framing = None if settings.framing == "auto" else Framing(settings.framing)
+        self._stitch = Stitch(
+            reading.resume,
             wants_origin=settings.wants_origin,
             allow_gaps=settings.allow_gaps,
-            until=self.until,
+            until=until,
             announcements=settings.announcements,
         )
-        self._recording = None if self.index is None else Recording(stitch, self.index.name_of)
-        with self.run.stage("scan", len(reading.files)):
-            intake = _Intake(reading, stitch, framing, self._tasks(reading, framing))
-            for part in self._parts(reading):
-                self.run.progress.doing(f"reading {len(part):,} files")
-                self._read(intake, part)
-                self.run.progress.doing("joining the files")
+        self._recording = None if index is None else Recording(self._stitch, index.name_of)
+        # Files in front of which something is missing, so that the state in which they begin is unknown.
+        self._behind_gaps = set[str]()
+
+    def plan(self) -> Plan:
+        """Scan the files in parallel and stitch them."""
+        stitch, resume, progress = self._stitch, self._reading.resume, self._run.progress
+        with self._run.stage("scan", len(self._reading.files)):
+            for part in self._parts():
+                progress.doing(f"reading {len(part):,} files")
+                scanned = scan_each(self._run.session, {file.path: self._task(file) for file in part})
+                progress.doing("joining the files")
                 for file in part:
+                    # The end (`until`) may lie in front of damage: then nobody asks for the damaged file.
                     if not stitch.state.ended:
-                        self._join(intake, file)
+                        self._join(file, scanned.pop(file.path))
                 if stitch.state.ended:
                     break
-        plan = stitch.plan(is_last=not reading.has_rest)
+        plan = stitch.plan(is_last=not self._reading.has_rest)
         check_times(plan)  # a damaged commit time would fail only when it is recorded
         before = resume.applied if resume is not None else 0
         return replace(plan, resume=replace(plan.resume, applied=before + plan.transactions))
@@ -319,32 +298,33 @@ class Scanning:
             CaptureError: a file's bytes are not those that were indexed.
         """
         recording, self._recording = self._recording, None  # once
-        if recording is None or self.index is None:
+        if recording is None or self._index is None:
             return
         try:
-            self.index.add(recording.taken(), renews=False)
+            self._index.add(recording.taken(), renews=False)
         except (TargetError, ValueError, OverflowError) as error:
             problem = error if isinstance(error, TargetError) else f"the index cannot hold it ({type(error).__name__})"
-            self.run.warnings.append(f"what is in the files was not written to the index: {problem}")
+            self._run.warnings.append(f"what is in the files was not written to the index: {problem}")
         steps.reached("files recorded")
 
-    def _parts(self, reading: RunInput) -> Iterator[Sequence[CaptureFile]]:
+    def _parts(self) -> Iterator[Sequence[CaptureFile]]:
         """Divide the files: of a run that ends somewhere, what lies behind that need not be scanned.
 
         That the end was passed is known once the files in front have been joined, in their order, and never by what a
         file holds: sessions send again, and names may be out of order.  So a few files more are scanned, but where the
         index tells how far to read first.
         """
-        if self.until is None:
-            yield reading.files
+        files = self._reading.files
+        if self._until is None:
+            yield files
             return
-        cores = local_cores(self.run.spark)
+        cores = local_cores(self._run.spark)
         least = _LEAST_FILES if cores is None else _FILES_A_CORE * cores
-        count = self._files_to_end(reading, self.until)
+        count = self._files_to_end(self._until)
         if count:
-            yield reading.files[:count]
+            yield files[:count]
         part, size = list[CaptureFile](), 0
-        for file in reading.files[count:]:
+        for file in files[count:]:
             part.append(file)
             size += file.length
             if len(part) >= least and (size >= _LEAST_BYTES or len(part) >= _MOST_FILES):
@@ -353,122 +333,104 @@ class Scanning:
         if part:
             yield part
 
-    def _files_to_end(self, reading: RunInput, until: Until) -> int:
+    def _files_to_end(self, until: Until) -> int:
         """Return how many files there are up to the run's end, by the index; 0 if it does not tell."""
-        if self.index is None or reading.size < LEAST_INDEXED:
+        if self._index is None or self._reading.size < LEAST_INDEXED:
             return 0
         try:
-            rows = self.index.rows_of(reading.files)
+            rows = self._index.rows_of(self._reading.files)
         except TargetError as error:
-            self.run.warnings.append(f"{error}; the files are scanned")
+            self._run.warnings.append(f"{error}; the files are scanned")
             return 0
         return next((number for number, row in enumerate(rows, 1) if row is not None and row.has_passed(until)), 0)
 
-    def _read(self, intake: _Intake, part: Sequence[CaptureFile]) -> None:
-        """Scan some files."""
-        intake.scans, intake.failure = self._scan(intake, {file.path: intake.tasks[file.path] for file in part})
-        self._check_unchanged(intake.reading.resume, intake.scans)
+    def _task(self, file: CaptureFile) -> ScanTask:
+        """Return how a file is scanned: only the first one's begin is known before the join."""
+        task = ScanTask(self._framing, codec=self._run.settings.source_codec, length=file.length)
+        if file is not self._reading.files[0]:
+            return task
+        resume = self._reading.resume
+        if resume is None:
+            return replace(task, first=True, until=self._until)
+        return replace(
+            task,
+            place=resume.place,
+            start=self._reading.first,
+            known_length=resume.length if file.path == resume.path else 0,
+            earlier_path=resume.last_path,
+            until=self._until,
+        )
 
-    def _join(self, intake: _Intake, file: CaptureFile) -> None:
+    def _join(self, file: CaptureFile, scanned: FileScan | WalReplayError) -> None:
         """Join a file to the stream."""
-        stitch, recording = intake.stitch, self._recording
-        scan = intake.scans.pop(file.path, None)
-        if scan is None:
-            assert intake.failure is not None
-            raise intake.failure
-        is_open = stitch.is_open  # before the file is joined
+        stitch, recording, reading = self._stitch, self._recording, self._reading
+        was_open = stitch.is_open  # before the file is joined
         if recording is not None:
             recording.look(stitch)
-        if file.path == intake.first:
-            stitch.add_exact(scan)
-        elif not stitch.add(scan):  # the guess how the file begins was wrong
-            scan = self._rescan(intake, scan)  # from the place where the stream is now
-        if recording is not None and intake.is_read_as_a_whole(file, scan):
-            recording.take(stitch, file, scan, resumes=file in intake.reading.files[-2:])  # the last may grow
-        if file.path in self.holes and not is_open:
+        scan = self._add(file, scanned)
+        if recording is not None and self._is_read_as_a_whole(file, scan):
+            recording.take(stitch, file, scan, resumes=file in reading.files[-2:])  # the last may grow
+        if file.path in reading.holes and not was_open:
             # If an open transaction or message continues here, nothing is missing.
-            if not self.run.settings.allow_gaps:
-                raise OrderError(self.holes[file.path], path=file.path, remedy=HOLE_REMEDY)
-            stitch.state.warn_of_gap(f"{file.path}: {self.holes[file.path]}")
-        if self.follow is not None:
-            self.follow(stitch)
-        self.run.progress.advance()
+            if not self._run.settings.allow_gaps:
+                raise OrderError(reading.holes[file.path], path=file.path, remedy=HOLE_REMEDY)
+            stitch.state.warn_of_gap(f"{file.path}: {reading.holes[file.path]}")
+        if self._follow is not None:
+            self._follow(stitch)
+        self._run.progress.advance()
 
-    def _tasks(self, reading: RunInput, framing: Framing | None) -> dict[str, ScanTask]:
-        """Return how each file is scanned, by its path."""
-        resume, tasks = reading.resume, dict[str, ScanTask]()
-        for number, file in enumerate(reading.files):
-            is_first = number == 0
-            tasks[file.path] = ScanTask(
-                framing=framing,
-                place=resume.place if is_first and resume is not None else None,
-                start=reading.first if is_first else 0,  # only the first file's begin is known before the join
-                first=is_first and resume is None,
-                known_length=resume.length if resume is not None and file.path == resume.path else 0,
-                codec=self.run.settings.source_codec,
-                length=file.length,
-                earlier_path=resume.last_path if is_first and resume is not None else "",
-                until=self.until if is_first else None,
-            )
-        return tasks
+    def _is_read_as_a_whole(self, file: CaptureFile, scan: FileScan) -> bool:
+        """Return whether the stream was followed through a file from its beginning to its end."""
+        resume = self._reading.resume
+        # Where the last run has ended may be at the file's first byte, and behind the session's begin there.
+        is_begun = resume is not None and file.path == resume.path
+        return not (is_begun or scan.ended or file.path in self._behind_gaps)
 
-    def _scan(self, intake: _Intake, tasks: Mapping[str, ScanTask]) -> tuple[dict[str, FileScan], CaptureError | None]:
-        """Scan files.  The run's first one begins at a known place, and may not fit what was read before.
-
-        Returns:
-            the scans; and, if the run may end in front of it, the error of the first file that cannot be scanned.
-        """
-        try:
-            return self._scan_all(intake, tasks), None
-        except CaptureError as error:
-            paths = list(tasks)
-            if self.until is None or error.path == intake.first or error.path not in paths:
-                raise
-            # The end (`until`) may lie in front of the damage: then nobody asks for the damaged file.
-            sound = {path: tasks[path] for path in paths[: paths.index(error.path)]}
-            return (self._scan_all(intake, sound) if sound else {}), error
-
-    def _scan_all(self, intake: _Intake, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:
-        resume, first = intake.reading.resume, intake.first
-        try:
-            return scan_captures(self.run.session, tasks)
-        except CaptureError as error:
-            if not self.run.settings.allow_gaps or error.path != first or resume is None or tasks[first].start:
-                raise
-            place = intake.stitch.gap(first, error.problem)
-            intake.behind_gaps.add(first)
-            gap_task = ScanTask(tasks[first].framing, place, gap=True, codec=tasks[first].codec, until=self.until)
-            return scan_captures(self.run.session, {**tasks, first: gap_task})
-
-    def _rescan(self, intake: _Intake, guess: FileScan) -> FileScan:
-        """Scan a file from the place that the stitch has reached, and add it.
-
-        Args:
-            guess: its scan before.
-        """
-        stitch, path = intake.stitch, guess.path
-        task = stitch.next_scan(intake.framing, self.run.settings.source_codec)
-        try:
-            scan = scan_captures(self.run.session, {path: task})[path]
+    def _add(self, file: CaptureFile, scanned: FileScan | WalReplayError) -> FileScan:
+        """Add a file to the stream, from where that is; behind a gap, if the file does not go on there."""
+        stitch, reading, allows_gaps = self._stitch, self._reading, self._run.settings.allow_gaps
+        is_first, resume = file is reading.files[0], reading.resume
+        if isinstance(scanned, WalReplayError):
+            # The run's first file begins at a known place, and may not fit what was read before.
+            may_be_gap = allows_gaps and is_first and resume is not None and not reading.first
+            if not may_be_gap or not isinstance(scanned, CaptureError):
+                raise scanned
+            return self._add_behind_gap(file, scanned)
+        if is_first:
+            if resume is not None and file.path == resume.path and scanned.known_fingerprint != resume.fingerprint:
+                problem = "the part of the file that was read before has changed"
+                raise OrderError(problem, path=file.path, remedy=_UNCHANGED_REMEDY)
+            stitch.add_exact(scanned)
+            return scanned
+        if stitch.add(scanned):
+            return scanned
+        try:  # the guess how the file begins was wrong
+            scan = self._scan(file, stitch.next_scan(self._framing, self._run.settings.source_codec))
             stitch.add_exact(scan)
         except (NotACapture, FramingChange, DuplicateFileError):  # no missing file explains these
             raise
         except CaptureError as error:
-            stitch.state.duplicate_files.explain(guess, error)  # a copy of another file is a better explanation
-            if not self.run.settings.allow_gaps or stitch.place is None:
+            stitch.state.duplicate_files.explain(scanned, error)  # a copy of another file is a better explanation
+            if not allows_gaps or stitch.place is None:
                 raise not_joined(error, stitch, _NOT_JOINED_REMEDY) from None
-            place = stitch.gap(path, error.problem)
-            gap_task = ScanTask(task.framing, place, gap=True, codec=task.codec, until=self.until)
-            scan = scan_captures(self.run.session, {path: gap_task})[path]
-            stitch.add_exact(scan)
-            intake.behind_gaps.add(path)
+            return self._add_behind_gap(file, error)
         return scan
 
-    def _check_unchanged(self, resume: Resume | None, scans: Mapping[str, FileScan]) -> None:
-        """Refuse to continue in a file whose already applied part has changed."""
-        if resume is not None and resume.path in scans and scans[resume.path].known_fingerprint != resume.fingerprint:
-            problem = "the part of the file that was read before has changed"
-            raise OrderError(problem, path=resume.path, remedy=_UNCHANGED_REMEDY)
+    def _add_behind_gap(self, file: CaptureFile, error: CaptureError) -> FileScan:
+        """Add a file in front of which something is missing, from where a session can begin in it."""
+        place = self._stitch.gap(file.path, error.problem)
+        self._behind_gaps.add(file.path)
+        codec = self._run.settings.source_codec
+        scan = self._scan(file, ScanTask(self._framing, place, gap=True, codec=codec, until=self._until))
+        self._stitch.add_exact(scan)
+        return scan
+
+    def _scan(self, file: CaptureFile, task: ScanTask) -> FileScan:
+        """Scan a file from a place that is known by now."""
+        scan = scan_each(self._run.session, {file.path: task})[file.path]
+        if isinstance(scan, WalReplayError):
+            raise scan
+        return scan
 
 
 def check_times(plan: Plan) -> None:

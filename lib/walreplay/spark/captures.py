@@ -329,20 +329,6 @@ def tasks_for(files: int, size: int, cores: int | None) -> int | None:
     return min(files, max(_MANY_TASKS, min(files // _FILES_A_TASK, size // _BYTES_A_TASK)))
 
 
-def scan_captures(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:
-    """Scan files in parallel.
-
-    Raises:
-        WalReplayError: the error of the first file, in the stream's order, that has one.
-    """
-    scans: dict[str, FileScan] = {}
-    for path, scan in scan_each(spark, tasks).items():
-        if isinstance(scan, WalReplayError):
-            raise scan
-        scans[path] = scan
-    return scans
-
-
 def scan_each(spark: SparkSession, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
     """Scan files in parallel; return for each its scan or its error, in the order of the tasks.
 

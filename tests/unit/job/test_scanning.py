@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.archive_model import MemoryArchive, MemoryIndex
+from support.archive_model import MemoryArchive, MemoryIndex, scans_of
 from support.captures import case
 from support.extent import further
 from support.runs import Files, cut, what_is_new
@@ -20,13 +20,12 @@ from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
 from walreplay.decode.scan import Until
 from walreplay.decode.summary import FileScan
-from walreplay.errors import CaptureError, TargetError
+from walreplay.errors import CaptureError, TargetError, WalReplayError
 from walreplay.job import scanning
 from walreplay.job.scanning import RunInput, Scanning
 from walreplay.ledger.state import from_json, to_json
 from walreplay.progress import NoProgress
 from walreplay.spark.captures import CaptureFile
-from walreplay.spark.workers.scan import scan_of
 from walreplay.stream.plan import Plan, Resume
 
 
@@ -56,9 +55,9 @@ class Runs:
         first = resume.offset if resume is not None and names[0] == resume.path else 0
         reading = RunInput(tuple(CaptureFile(name, *2 * (len(files[name]),)) for name in names), first, resume)
 
-        def scan(_: object, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan]:
+        def scan(_: object, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
             self.jobs.append(list(tasks))
-            return {path: scan_of(path, memoryview(files[path]), task) for path, task in tasks.items()}
+            return scans_of(files, tasks)
 
         run: Any = SimpleNamespace(
             settings=self.settings,
@@ -70,10 +69,10 @@ class Runs:
         )
         index: Any = self.index
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(scanning, "scan_captures", scan)
+            patch.setattr(scanning, "scan_each", scan)
             patch.setattr(scanning, "local_cores", lambda _: 1)
-            one = Scanning(run, {}, until, index)
-            plan = one.plan(reading)
+            one = Scanning(run, reading, until, index)
+            plan = one.plan()
             one.record()
         self.stored = to_json(plan.resume)
         return plan
