@@ -354,7 +354,7 @@ def test_options_for_sources_need_sources(tmp_path: Path, capsys: pytest.Capture
         (["audit"], "Missing option '--captures'"),
         (["apply", "--target", "t", "--captures", "x", "--config", str(config)], "Leave --captures out"),
         (["apply", "--target", "t", "--config", str(config), "--source", "c"], "no source 'c'"),
-        (["status", "--target", "t", "--config", str(config), "--as-of", "1"], "a run is that of one source"),
+        (["status", "--target", "t", "--config", str(config), "--as-of", "1"], "--as-of is of one source"),
         (["backfill", "--target", "t", "--config", str(config), "--until-lsn", "0/1"], "an LSN is that of one source"),
         (["apply", "--target", "t", "--config", str(config), "--dry-run"], "a dry run is of one source"),
         (

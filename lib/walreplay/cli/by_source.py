@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import walreplay
-from walreplay.cli.printing import Printing, write_cut, write_report, write_status
+from walreplay.cli.printing import Printing, write_report, write_status
 from walreplay.cli.remedies import filled
 from walreplay.cli.running import asked, captures_given, run, run_and_print
 from walreplay.console import Screen
@@ -23,69 +23,23 @@ if TYPE_CHECKING:
 _Report = TypeVar("_Report", bound=JsonResult)
 
 
-def _refuse_sources(names: Sequence[str] | None) -> None:
-    if names:
-        raise ConfigError(
-            "--source is given, and the configuration has no sources",
-            remedy="Give a --config with sources, or leave it out",
-        )
-
-
-def settings_of(config: Configuration, source: str | None) -> Settings:
-    """Return the settings of the one source that is named, or of a configuration without sources.
-
-    Raises:
-        ConfigError: there is no such source; or none is named, and there are several.
-    """
-    if source is not None:
-        return config.of(source)
-    if config.sources:
-        raise ConfigError(
-            f"the configuration has sources ({', '.join(config.sources)})", remedy="Name one of them, with --source"
-        )
-    return config.single()
-
-
-def place_of(
-    config: Configuration, names: Sequence[str] | None, captures: str | None, what: str = ""
-) -> tuple[str, Settings]:
-    """Return the captures and the settings of what is done with one source, or with a configuration without sources.
+def settings_of(config: Configuration, names: Sequence[str] | None, what: str) -> Settings:
+    """Return the settings of what is done with one source, or with a configuration without sources.
 
     Args:
         names: the sources that are given.
-        captures: those that are given.
         what: is done with one source only.
 
     Raises:
         ConfigError: the configuration has sources, and not just one of them is given; or it has none, and one is.
     """
     if not config.sources:
-        _refuse_sources(names)
-        return captures_given(captures), config.single()
-    _refuse_captures(captures, config)
-    settings = _one_of(config, names, what)
-    assert settings.captures_uri is not None  # each source has captures
-    return settings.captures_uri, settings
-
-
-def settings_to_ask(config: Configuration | None, names: Sequence[str] | None) -> Settings | None:
-    """Return the settings by which tables are read as of a moment.
-
-    Args:
-        config: None for the defaults; a source may be named all the same.
-
-    Raises:
-        ConfigError: there are several sources, and not just one is named.
-    """
-    if config is not None and not config.sources:
-        _refuse_sources(names)
+        if names:
+            raise ConfigError(
+                "--source is given, and the configuration has no sources",
+                remedy="Give a --config with sources, or leave it out",
+            )
         return config.single()
-    if config is None and not names:
-        return None
-    return _one_of(_named(names) if config is None else config, names, "--as-of")
-
-
-def _one_of(config: Configuration, names: Sequence[str] | None, what: str) -> Settings:
     chosen = config.chosen(names)
     if len(chosen) != 1:
         raise ConfigError(
@@ -95,11 +49,24 @@ def _one_of(config: Configuration, names: Sequence[str] | None, what: str) -> Se
     return config.of(chosen[0])
 
 
-def _named(names: Sequence[str] | None) -> Configuration:
+def place_of(
+    config: Configuration, names: Sequence[str] | None, captures: str | None, what: str = ""
+) -> tuple[str, Settings]:
+    """Return the captures, and the settings as `settings_of` does.
+
+    Args:
+        captures: those that are given.
+    """
+    _refuse_captures(captures, config)
+    settings = settings_of(config, names, what)
+    return settings.captures_uri or captures_given(captures), settings  # each source has captures
+
+
+def named(names: Sequence[str]) -> Configuration:
     """Return a configuration of sources that are named alone."""
     from walreplay.config import Configuration
 
-    return Configuration.from_mapping({"sources": {name: {"captures": "."} for name in names or ()}})
+    return Configuration.from_mapping({"sources": {name: {"captures": "."} for name in names}})
 
 
 def apply_by_source(
@@ -169,23 +136,9 @@ def each_of(
         yield source_report.result
 
 
-def status_by_source(
-    target: str, config: Configuration | None, names: Sequence[str] | None, run_number: int | None, printing: Printing
-) -> None:
-    """Show what a target holds of each source, or which versions of its tables belong to one's run.
-
-    Args:
-        config: None for sources that are named alone.
-        run_number: the run, of one source.
-    """
-    config = _named(names) if config is None else config
+def status_by_source(target: str, config: Configuration, names: Sequence[str] | None, printing: Printing) -> None:
+    """Show what a target holds of each source."""
     chosen = config.chosen(names)
-    if run_number is not None:
-        if len(chosen) != 1:
-            raise ConfigError("a run is that of one source", remedy="Name the source, with --source")
-        cut = asked(lambda spark: walreplay.versions_at(spark, target, run_number, chosen[0]))
-        printing.show(cut.to_dict(), lambda output: write_cut(output, cut))
-        return
     report = asked(lambda spark: walreplay.sources_status(spark, target, config, sources=chosen))
     _show(report, write_status, printing, _write_standing)
     report.raise_first()

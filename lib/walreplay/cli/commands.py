@@ -118,9 +118,6 @@ CopyOptions = Annotated[
         metavar="OPTIONS",
     ),
 ]
-OfSource = Annotated[
-    str | None, typer.Option("--source", help="The source of the configuration that has the rows.", metavar="NAME")
-]
 
 
 @app.command("apply")
@@ -219,7 +216,7 @@ def load_command(
     replace: Replace = False,
     copy_options: CopyOptions = None,
     config: Config = None,
-    source: OfSource = None,
+    source: Sources = None,
     allow_gaps: AllowGaps = False,
     as_json: Json = False,
     report_file: Report = None,
@@ -235,7 +232,7 @@ def load_command(
     from walreplay.loading.formats import copy_options as read_copy_options
 
     read_copy_options(copy_options)  # said before Spark starts, if they cannot be read
-    settings = settings_of(configuration(config, allow_gaps=allow_gaps), source)
+    settings = settings_of(configuration(config, allow_gaps=allow_gaps), source, "a load")
     of_rows: dict[str, Any] = {"at_lsn": at_lsn, "consistent_point": consistent_point, "describe": describe}
     of_rows |= {"table": table, "publication": publication, "snapshot": snapshot}
     of_rows |= {"captures": captures, "copy_options": copy_options}

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 import walreplay
-from walreplay.cli.by_source import each_of, settings_of, settings_to_ask, status_by_source
-from walreplay.cli.commands import OfSource
+from walreplay.cli.by_source import each_of, named, settings_of, status_by_source
 from walreplay.cli.commands import app as app
 from walreplay.cli.printing import (
     Printing,
@@ -105,12 +104,12 @@ def inspect_command(
     paths: Annotated[list[str], typer.Argument(help="Capture files and folders.", metavar="PATH...")],
     messages: Annotated[bool, typer.Option("--messages", help="List every message.")] = False,
     config: Config = None,
-    source: OfSource = None,
+    source: Sources = None,
     as_json: Json = False,
     report_file: Report = None,
 ) -> None:
     """Show what capture files contain.  Needs no Spark."""
-    settings = settings_of(configuration(config), source)
+    settings = settings_of(configuration(config), source, "an inspection")
     framing = None if settings.framing == "auto" else settings.framing  # recognised from the bytes
     if messages and report_file is not None:
         raise ConfigError("--report has no messages", remedy="Leave it out, or --messages")
@@ -155,7 +154,7 @@ def status_command(
     report_file: Report = None,
 ) -> None:
     """Show a target's runs, its applied LSN, and the transactions that are still open."""
-    given = None if config is None else configuration(config)
+    given = named(source) if config is None and source else configuration(config)
     run_number = int(as_of) if as_of is not None and as_of.isdecimal() else None  # an LSN has a slash, a time a dash
     if table is not None and (as_of is None or run_number is not None):
         raise ConfigError("--table goes with --as-of a time or an LSN", remedy="Leave it out")
@@ -164,16 +163,17 @@ def status_command(
         from walreplay.job.as_of import moment_of
 
         moment_of(as_of)  # said before Spark starts, if it cannot be read
-        settings = settings_to_ask(given, source)
-        moment = asked(lambda spark: walreplay.as_of(spark, target, as_of, table, settings))
-        printing.show(moment.to_dict(), lambda output: write_as_of(output, moment))
-        return
-    if source or (given is not None and given.sources):
-        status_by_source(target, given, source, run_number, printing)
-        return
-    if run_number is not None:
-        cut = asked(lambda spark: walreplay.versions_at(spark, target, run_number))
+    if as_of is not None:
+        settings = settings_of(given, source, "--as-of")
+        if run_number is None:
+            moment = asked(lambda spark: walreplay.as_of(spark, target, as_of, table, settings))
+            printing.show(moment.to_dict(), lambda output: write_as_of(output, moment))
+            return
+        cut = asked(lambda spark: walreplay.versions_at(spark, target, run_number, settings.ledger_name))
         printing.show(cut.to_dict(), lambda output: write_cut(output, cut))
+        return
+    if source or given.sources:
+        status_by_source(target, given, source, printing)
         return
     status = asked(lambda spark: walreplay.status(spark, target))
     printing.show(status.to_dict(), lambda output: write_status(output, status))

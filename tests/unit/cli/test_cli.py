@@ -480,8 +480,8 @@ def cut(applied, monkeypatch):
     tables = (*tables, TableVersion("shop.late", "out/shop/late", 1, None, "its rows are later", exact=False))
     asked = []
 
-    def versions_at(spark, target, run):
-        asked.append((target, run))
+    def versions_at(spark, target, run, source):
+        asked.append((target, run, source))
         return Cut(target=target, run=run, applied_lsn=16, applied_commit_ts=NOON, tables=tuple(tables))
 
     monkeypatch.setitem(vars(walreplay), "versions_at", versions_at)
@@ -490,7 +490,7 @@ def cut(applied, monkeypatch):
 
 def test_status_at_a_run_gives_each_tables_version_and_how_to_read_it(cut, capsys):
     assert main(["status", "--target", "out", "--as-of", "7"]) == 0
-    assert cut == [("out", 7)]
+    assert cut == [("out", 7, None)]
     assert capsys.readouterr().out.splitlines() == [
         "out, run 7: applied up to LSN 0/10, committed at 2026-01-02 12:00:00+00:00",
         "",
