@@ -96,7 +96,7 @@ _SAME: Final = "t.name = s.name AND t.scanned_as = s.scanned_as"
 
 _KEPT: Final = (
     *("name", "length", "unix_micros(modified) AS modified", "checksum", "facts", "scanned_as", "stream"),
-    *("resumes", "transactions - resent AS transactions", "changes", "sessions", "first_lsn", "last_lsn"),
+    *("resumes", "transactions", "resent", "changes", "sessions", "first_lsn", "last_lsn"),
     *("unix_micros(last_commit_ts) AS last_commit", "warnings", "unix_micros(indexed_at) AS indexed"),
 )
 
@@ -167,7 +167,6 @@ class IndexedFile:
 
     Attributes:
         facts, scanned_as, stream, resumes: see `SCHEMA`.
-        transactions: without those that have come before.
         last_commit: µs since 1970.
     """
 
@@ -179,6 +178,7 @@ class IndexedFile:
     stream: str | None
     resumes: bool
     transactions: int
+    resent: int
     changes: int
     sessions: int
     first_lsn: int | None
@@ -197,7 +197,8 @@ class IndexedFile:
             *(facts.length, facts.modified, facts.checksum, facts.digest, scanned_as),
             stream=None if stream is None else _stream(stream, facts.name, facts.length, facts.checksum),
             resumes=file.resume is not None,
-            transactions=facts.transactions - facts.resent,
+            transactions=facts.transactions,
+            resent=facts.resent,
             changes=facts.changes,
             sessions=facts.sessions,
             first_lsn=facts.first_lsn,

@@ -456,23 +456,20 @@ def index(
     with archive_of(spark, captures, index, settings, progress) as archive:
         rows, resume = archive.certain()
         joining = Joining(archive, lenient=settings.allow_gaps, write=archive.index.add, rows=rows, resume=resume)
-        counts = [(row.transactions, row.changes, row.first_lsn, row.last_lsn) for row in rows]
+        files: list[IndexedFile | FileFacts] = [*rows]
         warnings = [text for row in rows for text in row.warnings]
         for joined in joining.run():
             warnings += (str(gap) for gap in joined.gaps)
             if joined.hole is not None:
                 warnings.append(f"{joined.file.path}: {joined.hole.describe()} (gaps are allowed)")
             if joined.facts is not None:
-                facts = joined.facts
-                counts.append((facts.transactions - facts.resent, facts.changes, facts.first_lsn, facts.last_lsn))
+                files.append(joined.facts)
         if joining.unwritten is not None:
             raise joining.unwritten
         if rows and not joining.files:
             archive.index.add(())  # removes doubles, if there are some
         else:
             warnings += joining.stitch.plan().warnings  # raises if bytes are left at the end that begin no message
-        firsts = [first_lsn for _, _, first_lsn, _ in counts if first_lsn is not None]
-        lasts = [last_lsn for _, _, _, last_lsn in counts if last_lsn is not None]
         return IndexReport(
             captures=str(captures),
             index=archive.index.table.text,
@@ -480,10 +477,10 @@ def index(
             capture_bytes=archive.size,
             files_read=len(joining.files),
             bytes_read=sum(file.length for file in joining.files),
-            transactions=sum(transactions for transactions, _, _, _ in counts),
-            changes=sum(changes for _, changes, _, _ in counts),
-            first_lsn=min(firsts, default=None),
-            last_lsn=max(lasts, default=None),
+            transactions=sum(file.transactions - file.resent for file in files),
+            changes=sum(file.changes for file in files),
+            first_lsn=min((file.first_lsn for file in files if file.first_lsn is not None), default=None),
+            last_lsn=max((file.last_lsn for file in files if file.last_lsn is not None), default=None),
             warnings=tuple(dict.fromkeys(warnings)),
             seconds=time.monotonic() - began,
         )

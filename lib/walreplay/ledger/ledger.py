@@ -18,8 +18,8 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -430,31 +430,29 @@ class Ledger:
         return self.write(ended)
 
     def _record(self, state: State, table: LedgerTable, rows: Sequence[tuple[Any, ...]], *, resumed: bool) -> None:
+        def write(_: SparkSession, append: Append) -> None:
+            append.write_rows(rows)
+
         if rows:
-            with append_once(self._spark, self._target, self._writer, state, table, resumed=resumed) as begun:
-                if begun is not None:
-                    begun[1].write_rows(rows)
+            append_once(self._spark, self._target, self._writer, state, table, write, resumed=resumed)
 
 
-@contextmanager
 def append_once(
     spark: SparkSession,
     target: Target,
     writer: TableWriter,
     state: State,
     table: LedgerTable,
+    write: Callable[[SparkSession, Append], None],
     conf: Mapping[str, str] = delta.FEW_ROWS,
     *,
     resumed: bool,
-) -> Iterator[tuple[SparkSession, Append] | None]:
-    """Append to one of the ledger's tables what is written inside, in one commit of the run that is made once.
+) -> None:
+    """Append to one of the ledger's tables, in one commit of the run that is made once.
 
     Args:
-        conf: the settings of the session.
+        write: writes the rows, in a session with the settings ``conf``.
         resumed: the run was begun before: the table may have the commit.
-
-    Yields:
-        the session and the append; None if the table has the commit already.
 
     Raises:
         TargetError: another run has made a commit of the same number.
@@ -465,10 +463,9 @@ def append_once(
     with ledger_errors(name.text), jobs_named(spark, f"record {table.name}"), session_with(spark, conf) as session:
         create = not delta.exists(session, name)
         if resumed and not create and OpenedTable(session, name).find(commit, FEW_COMMITS) is not None:
-            yield None
             return
         append = writer.begin_append(session, TableDefinition(name, table.schema, table.properties), create=create)
-        yield session, append
+        write(session, append)
         version = append.commit(commit)
         # A commit is skipped if it seems to be made already.
         if version is None and OpenedTable(session, name).find(commit) is None:

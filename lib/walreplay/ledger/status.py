@@ -307,7 +307,7 @@ def _newest_runs(spark: SparkSession, target: Target, last: int) -> list[RunStat
             return []
         runs = remembered_runs(delta.read(spark, table)).where(F.col("run") <= last)
         columns = ("run", "started_at", "finished_at", "applied_lsn", "files", "transactions", "changes", "writer")
-        shown = runs.select(*(name for name in columns if name in runs.columns), F.size("tables").alias("tables"))
+        shown = runs.select(*columns, F.size("tables").alias("tables"))
         newest = [row.asDict() for row in shown.orderBy("run", ascending=False).limit(_RUNS_SHOWN).collect()]
     times = ("started_at", "finished_at")
     return [RunStatus(state=APPLIED, **row | {name: _utc(row[name]) for name in times}) for row in reversed(newest)]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -138,18 +139,16 @@ class TransactionLog:
         if self.staging.has(MESSAGES_TABLE):
             writes.append((LedgerTable("messages", _MESSAGES), self._append_messages))
 
-        def write(work: tuple[LedgerTable, Callable[[SparkSession, State, Append], None]]) -> None:
+        def write(work: tuple[LedgerTable, Callable[[State, SparkSession, Append], None]]) -> None:
             table, write_rows = work
-            ledger = self.spark, self.target, self.writer, state
-            with append_once(*ledger, table, delta.SMALL_STATE, resumed=resumed) as begun:
-                if begun is not None:
-                    write_rows(begun[0], state, begun[1])
+            rows = partial(write_rows, state)
+            append_once(self.spark, self.target, self.writer, state, table, rows, delta.SMALL_STATE, resumed=resumed)
 
         # A shared session allows one statement at a time.
         with ThreadPoolExecutor(len(writes) if has_own_sessions(self.spark) else 1) as pool:
             list(pool.map(write, writes))
 
-    def _append_transactions(self, spark: SparkSession, state: State, append: Append) -> None:
+    def _append_transactions(self, state: State, spark: SparkSession, append: Append) -> None:
         if self.plan.resent:
             transactions = self._copies(spark)
             late = self._is_late(self._highest(transactions))
@@ -164,7 +163,7 @@ class TransactionLog:
             with settings(spark, delta.FEW_ROWS):
                 append.write_frame(_recorded(parts, state))
 
-    def _append_messages(self, spark: SparkSession, state: State, append: Append) -> None:
+    def _append_messages(self, state: State, spark: SparkSession, append: Append) -> None:
         append.write_staged(self.staging.staged(spark, MESSAGES_TABLE), MESSAGE, {"run": pa.array([state.run])})
 
     def _highest(self, copies: DataFrame) -> dict[int, int]:

@@ -87,9 +87,9 @@ class BaseSource(ABC):
             WalReplayError: there is nothing, or it cannot be read.
         """
 
-    @abstractmethod
     def described(self) -> Description | None:
-        """Return what the source itself says of its tables; None if it does not."""
+        """Return what the source itself says of its tables; None if it does not, as rows and files."""
+        return None
 
     @abstractmethod
     def tables(self, description: Description) -> frozenset[str]:
@@ -147,10 +147,6 @@ class FrameOfBase(BaseSource):
         if not self._table:
             problem = "it is not said which table's rows they are"
             raise ConfigError(problem, path=self.origin, remedy="Give --table schema.table")
-
-    def described(self) -> Description | None:
-        """Rows do not say what their table is."""
-        return None
 
     def tables(self, description: Description) -> frozenset[str]:
         """Name the table."""
@@ -221,10 +217,6 @@ class FilesOfBase(BaseSource):
             relations = (relation for versions in description.relations.values() for relation in versions)
             names |= {relation.qualified_name for relation in relations if relation.oid in description.rows}
         return frozenset(names)
-
-    def described(self) -> Description | None:
-        """Files do not say what their tables are."""
-        return None
 
     def files(self, description: str) -> CopiedFiles:
         """Return what it takes to read the files once more."""

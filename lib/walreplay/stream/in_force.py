@@ -160,11 +160,10 @@ class Versions:
     def resume_from(self, resume: Resume) -> None:
         """Continue where the last run ended."""
         self.types = {type_.oid: type_ for type_ in resume.types}
-        numbers = resume.numbers or tuple(range(len(resume.relations)))
-        for relation, number in zip(resume.relations, numbers, strict=True):
+        for relation, number in zip(resume.relations, resume.numbers, strict=True):
             self._in_force[relation.oid] = AnnouncedVersion(relation, number)
         inner = (version.number for transaction in resume.deferred for version in transaction.own_versions.values())
-        self._number = max([0, *numbers, *inner]) + 1  # open transactions may have announced the newest versions
+        self._number = max([0, *resume.numbers, *inner]) + 1  # open transactions may have announced the newest versions
 
     @property
     def relations(self) -> tuple[m.Relation, ...]:
