@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from walreplay.delta.target import Target
 from walreplay.errors import SparkFailure
 from walreplay.session import folders, reach
 from walreplay.session.folders import MountedFolder, StoreFolder
 from walreplay.session.reach import store_of
+from walreplay.writing.by_files import choose_writer
 
 _PROVIDER = "fs.s3a.aws.credentials.provider"
 _HADOOP = "org.apache.hadoop.fs.s3a."
@@ -372,12 +374,15 @@ class _Remote:
     ids=["keys", "nothing more", "a proxy", "encryption", "no keys", "nothing", "refused"],
 )
 def test_a_client_of_spark_connect_goes_by_the_keys_that_its_session_has(
-    told: Mapping[str, str] | None, reached: bool
+    told: Mapping[str, str] | None, reached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = _Remote(told)
-    found = [reach._store_of(session, f"s3a://lake/{number}") for number in range(9)]  # type: ignore[arg-type]
+    session: Any = _Remote(told)
+    found = [reach._store_of(session, f"s3a://lake/{number}") for number in range(9)]
     assert [store is not None for store in found] == [reached] * 9
     assert session.asked == 1
+    # What it reaches it writes files in.
+    monkeypatch.setattr(reach, "_driver_reaches", lambda *_: True)
+    assert choose_writer(session, Target.parse("s3a://lake/mirror")).kind == ("files" if reached else "statements")
 
 
 @pytest.mark.parametrize(
