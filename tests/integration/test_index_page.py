@@ -71,5 +71,5 @@ def test_the_index_is_read_as_the_page_says(
     )
     assert {name for name in names["files"].columns if name in columns} >= {"name", "open_at_end", "stream", "warnings"}
     kinds = {"gap", "damaged", "foreign", "twin", "copy"}
-    own = {"indexed_at", "scanned_as", "resumes", "resume"}
+    own = {"indexed_at", "scanned_as", "gap", "resumes", "resume"}
     assert set(columns) - kinds == set(names["files"].columns) - own

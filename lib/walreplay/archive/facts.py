@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -104,14 +104,16 @@ class FoundFile:
     """A file that was joined to the stream.
 
     Attributes:
-        behind: the name of the file that it follows, empty for the archive's first; None where something is missing in
-            front of it, or is wrong with it.
+        behind: the name of the file that it follows, empty for the archive's first; None where that cannot be read, or
+            where this one is to be read again.
         resume: where the stream goes on behind it, as JSON; None of most.
+        gap: something is missing in front of it, or is wrong with it, which the facts' warnings name.
     """
 
     facts: FileFacts
     behind: str | None
     resume: str | None = None
+    gap: bool = False
 
 
 class Recording:
@@ -122,17 +124,21 @@ class Recording:
         self._files: list[FoundFile] = []
         self.look(stitch)
 
-    def look(self, stitch: Stitch, *, gap: bool = False) -> None:
+    def look(self, stitch: Stitch, *, lost: bool = False) -> None:
         """See where the stitch stands, in front of the next file.
 
         Args:
-            gap: what is in front of the next file is lost.
+            lost: the file in front of that cannot be read.
         """
         state = stitch.state
-        self._behind = None if gap else stitch.last_path and self._name_of(stitch.last_path)
-        self._open = tuple(self._open_in(state))
+        self._behind = None if lost else stitch.last_path and self._name_of(stitch.last_path)
         self._told, self._resent = len(state.warnings), state.resent
         self._begun = state.place is not None
+        self.look_behind_gap(stitch)
+
+    def look_behind_gap(self, stitch: Stitch) -> None:
+        """See what is still open, once it is known that the next file begins behind a gap."""
+        self._open = tuple(self._open_in(stitch.state))
 
     def doubt_last(self) -> None:
         """Have the last file read again, whenever the index is brought up to date."""
@@ -143,13 +149,17 @@ class Recording:
         files, self._files = self._files, []
         return files
 
-    def take(self, stitch: Stitch, file: CaptureFile, scan: FileScan, *, resumes: bool) -> FileFacts:
+    def take(
+        self, stitch: Stitch, file: CaptureFile, scan: FileScan, *, resumes: bool, gaps: Sequence[str] = ()
+    ) -> FileFacts:
         """Take the file that was just added, scanned from its beginning, and return its facts.
 
-        With ``resumes``, who reads what follows can go on behind it.
+        Args:
+            resumes: who reads what follows can go on behind it.
+            gaps: what is wrong with it, or missing in front of it.
         """
-        behind = None if stitch.state.gap else self._behind
-        facts = self._facts(stitch, scan, file.modified)
+        behind = self._behind
+        facts = self._facts(stitch, scan, file.modified, gaps)
         resume = None
         if resumes and behind is not None and stitch.place is not None:
             resume = resume_at(stitch.state, stitch.place).moved(self._name_of)
@@ -158,12 +168,12 @@ class Recording:
                     replace(segment, seam=segment.seam and replace(segment.seam, data=b""))
                     for segment in deferred.segments
                 ]
-        self._files.append(FoundFile(facts, behind, None if resume is None else to_json(resume)))
+        self._files.append(FoundFile(facts, behind, None if resume is None else to_json(resume), bool(gaps)))
         return facts
 
-    def _facts(self, stitch: Stitch, scan: FileScan, modified: int) -> FileFacts:
+    def _facts(self, stitch: Stitch, scan: FileScan, modified: int, gaps: Sequence[str]) -> FileFacts:
         state = stitch.state
-        warnings = list(state.warnings[self._told :])  # those that this file has added
+        warnings = [*gaps, *state.warnings[self._told :]]  # those that this file has added
         open_before, resent = self._open, state.resent - self._resent
         is_first = not self._begun and state.place is not None
         self.look(stitch)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-FORMAT: Final = 12
+FORMAT: Final = 13
 """To be raised with each change of the facts, or of a `Resume`: files are scanned again then."""
 
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
@@ -76,12 +76,13 @@ SCHEMA: Final = pa.schema(
         ("facts", pa.string()),
         ("scanned_as", pa.string()),
         ("stream", pa.string()),
+        ("gap", pa.bool_()),
         ("resumes", pa.bool_()),
         ("resume", pa.string()),
     ]
 )
 """``facts`` is a digest of the facts, ``scanned_as`` says how the file was read; ``stream`` is a checksum of all files
-up to this one, NULL where something is missing in front of it; ``resume`` is a `FoundFile`'s, if it
+up to this one, NULL where one of them has no row; ``gap`` and ``resume`` are a `FoundFile`'s, the latter if it
 ``resumes``."""
 
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -95,7 +96,7 @@ _SAME: Final = "t.name = s.name AND t.scanned_as = s.scanned_as"
 """Targets may read an archive in several ways, and archives may share an index: none is to overwrite another's rows."""
 
 _KEPT: Final = (
-    *("name", "length", "unix_micros(modified) AS modified", "checksum", "facts", "scanned_as", "stream"),
+    *("name", "length", "unix_micros(modified) AS modified", "checksum", "facts", "scanned_as", "stream", "gap"),
     *("resumes", "transactions", "resent", "changes", "sessions", "first_lsn", "last_lsn"),
     *("unix_micros(last_commit_ts) AS last_commit", "warnings", "unix_micros(indexed_at) AS indexed"),
 )
@@ -166,7 +167,7 @@ class IndexedFile:
     """What is asked of a file's row; see `FileFacts`.
 
     Attributes:
-        facts, scanned_as, stream, resumes: see `SCHEMA`.
+        facts, scanned_as, stream, gap, resumes: see `SCHEMA`.
         last_commit: µs since 1970.
     """
 
@@ -176,6 +177,7 @@ class IndexedFile:
     facts: str
     scanned_as: str
     stream: str | None
+    gap: bool
     resumes: bool
     transactions: int
     resent: int
@@ -196,6 +198,7 @@ class IndexedFile:
         return cls(
             *(facts.length, facts.modified, facts.checksum, facts.digest, scanned_as),
             stream=None if stream is None else _stream(stream, facts.name, facts.length, facts.checksum),
+            gap=file.gap,
             resumes=file.resume is not None,
             transactions=facts.transactions,
             resent=facts.resent,
@@ -363,7 +366,8 @@ class ArchiveIndex:
             rows[facts.name] = row
             values = list(astuple(facts))
             values[_MODIFIED] = _UNIX_EPOCH + timedelta(microseconds=facts.modified)
-            values += (datetime.now(timezone.utc), row.facts, row.scanned_as, row.stream, row.resumes, file.resume)
+            values += (datetime.now(timezone.utc), row.facts, row.scanned_as)
+            values += (row.stream, row.gap, row.resumes, file.resume)
             new_rows.append(tuple(values))
         return new_rows
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.archive.facts import FileFacts, FoundFile, Recording
@@ -100,9 +99,10 @@ class Joining:
         self.stitch = Stitch(
             resume, wants_origin=settings.wants_origin, allow_gaps=lenient, announcements=settings.announcements
         )
-        sessions = accumulate(row.sessions for row in rows)  # the first has the number 0
-        for file, row, count in zip(archive.files[: len(rows)], rows, sessions, strict=True):
-            self.stitch.state.duplicate_files.indexed[row.length, row.checksum] = file.path, count - 1
+        session, indexed = 0 if resume is None else resume.place.session, self.stitch.state.duplicate_files.indexed
+        for file, row in zip(archive.files[len(rows) - 1 :: -1], reversed(rows), strict=False):
+            indexed.setdefault((row.length, row.checksum), (file.path, session))
+            session -= row.sessions + row.gap  # behind a gap another one begins
         self.unwritten: TargetError | None = None
         self._resume, begin = resume, len(rows)
         if resume is not None and not resume.done:
@@ -192,6 +192,7 @@ class Joining:
             raise self._index.other_bytes(self._index.name_of(file.path), row.length, file.length)
         self._start_place = start_place = self.stitch.place
         self._was_open = was_open = self.stitch.is_open or self._lost  # noted before the file is added
+        self._recording.look(self.stitch, lost=self._lost)
         scan: FileScan | None
         try:
             scan = self._add(file, scanned)
@@ -199,17 +200,18 @@ class Joining:
             if not self._lenient:
                 raise
             scan = self._leave_out(file, error)
-        facts = None
-        if scan is not None and row is None:  # else what comes before it was not read, and is in its row
-            facts = self._recording.take(self.stitch, file, scan, resumes=resumes)
-            if file is self.files[-1] and not self._ends_well():
-                self._recording.doubt_last()
         self._gaps += self.stitch.state.gap_errors  # with gaps allowed, the stitch leaves out what is incomplete
         self.stitch.state.gap_errors.clear()
         # If an open transaction or message goes on here, nothing is missing.
         hole = None if was_open else self._holes.get(file.path)
         if hole is not None and not self._lenient:
             raise OrderError(hole.describe(), path=file.path, remedy=HOLE_REMEDY)
+        facts = None
+        if scan is not None and row is None:  # else what comes before it was not read, and is in its row
+            gaps = [*map(str, self._gaps), *([] if hole is None else [_warning_of(file, hole)])]
+            facts = self._recording.take(self.stitch, file, scan, resumes=resumes, gaps=gaps)
+            if file is self.files[-1] and not self._ends_well():
+                self._recording.doubt_last()
         return Joined(file, facts, self.stitch, start_place, tuple(self._gaps), hole)
 
     def _has_changed(self, scan: FileScan, row: IndexedFile) -> bool:
@@ -231,7 +233,6 @@ class Joining:
         if isinstance(scanned, WalReplayError):
             raise scanned
         stitch = self.stitch
-        self._recording.look(stitch, gap=self._lost)
         if self._lenient:
             self.stitch = stitch.copied()  # an error must leave the stream as it was
         try:
@@ -271,7 +272,7 @@ class Joining:
         if stitch.place is not None:
             stitch = stitch.copied()
             stitch.gap(file.path, error.problem)
-        self._recording.look(stitch, gap=True)
+        self._recording.look_behind_gap(stitch)
         self.stitch = stitch.copied()
         try:
             scan = self._behind_gap(self.stitch, file, None)
@@ -324,6 +325,10 @@ class Joining:
         stitch.add_exact(scan)
         self._lost = False
         return scan
+
+
+def _warning_of(file: CaptureFile, hole: Hole) -> str:
+    return f"{file.path}: {hole.describe()} (gaps are allowed)"
 
 
 def not_joined(error: CaptureError, stitch: Stitch, remedy: str) -> CaptureError:
@@ -390,9 +395,12 @@ class Archive:
         If that is not done, it begins in one of these files.  If the rows are of all files, it is None.
         """
         names = [self.index.name_of(file.path) for file in self.files]
-        # Numbers that are left out are an error, or a warning, each time.
-        end = next((number for number, file in enumerate(self.files) if file.path in self.holes), None)
-        rows = in_order(names, self.index.rows_of(self.files))[:end]
+        rows = list[IndexedFile]()
+        for row, file in zip(in_order(names, self.index.rows_of(self.files)), self.files, strict=False):
+            # What is missing is an error each time, unless the row has it as a warning, and gaps are allowed.
+            if not self.settings.allow_gaps if row.gap else file.path in self.holes:
+                break
+            rows.append(row)
         if len(rows) == len(self.files):
             return rows, None
         last = next((row for row in reversed(rows) if row.resumes), None)
@@ -461,7 +469,7 @@ def index(
         for joined in joining.run():
             warnings += (str(gap) for gap in joined.gaps)
             if joined.hole is not None:
-                warnings.append(f"{joined.file.path}: {joined.hole.describe()} (gaps are allowed)")
+                warnings.append(_warning_of(joined.file, joined.hole))
             if joined.facts is not None:
                 files.append(joined.facts)
         if joining.unwritten is not None:

@@ -269,8 +269,6 @@ class Scanning:
             announcements=settings.announcements,
         )
         self._recording = None if index is None else Recording(self._stitch, index.name_of)
-        # Files in front of which something is missing, so that the state in which they begin is unknown.
-        self._behind_gaps = set[str]()
 
     def plan(self) -> Plan:
         """Scan the files in parallel and stitch them."""
@@ -364,17 +362,18 @@ class Scanning:
     def _join(self, file: CaptureFile, scanned: FileScan | WalReplayError) -> None:
         """Join a file to the stream."""
         stitch, recording, reading = self._stitch, self._recording, self._reading
-        was_open = stitch.is_open  # before the file is joined
+        was_open, gap = stitch.is_open, stitch.state.gap  # before the file is joined
         if recording is not None:
             recording.look(stitch)
         scan = self._add(file, scanned)
-        if recording is not None and self._is_read_as_a_whole(file, scan):
-            recording.take(stitch, file, scan, resumes=file in reading.files[-2:])  # the last may grow
         if file.path in reading.holes and not was_open:
             # If an open transaction or message continues here, nothing is missing.
             if not self._run.settings.allow_gaps:
                 raise OrderError(reading.holes[file.path], path=file.path, remedy=HOLE_REMEDY)
             stitch.state.warn_of_gap(f"{file.path}: {reading.holes[file.path]}")
+        # Behind a gap the state in which a file begins is unknown.
+        if recording is not None and stitch.state.gap == gap and self._is_read_as_a_whole(file, scan):
+            recording.take(stitch, file, scan, resumes=file in reading.files[-2:])  # the last may grow
         if self._follow is not None:
             self._follow(stitch)
         self._run.progress.advance()
@@ -384,7 +383,7 @@ class Scanning:
         resume = self._reading.resume
         # Where the last run has ended may be at the file's first byte, and behind the session's begin there.
         is_begun = resume is not None and file.path == resume.path
-        return not (is_begun or scan.ended or file.path in self._behind_gaps)
+        return not (is_begun or scan.ended)
 
     def _add(self, file: CaptureFile, scanned: FileScan | WalReplayError) -> FileScan:
         """Add a file to the stream, from where that is; behind a gap, if the file does not go on there."""
@@ -419,7 +418,6 @@ class Scanning:
     def _add_behind_gap(self, file: CaptureFile, error: CaptureError) -> FileScan:
         """Add a file in front of which something is missing, from where a session can begin in it."""
         place = self._stitch.gap(file.path, error.problem)
-        self._behind_gaps.add(file.path)
         codec = self._run.settings.source_codec
         scan = self._scan(file, ScanTask(self._framing, place, gap=True, codec=codec, until=self._until))
         self._stitch.add_exact(scan)

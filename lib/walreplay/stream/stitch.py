@@ -25,7 +25,7 @@ from walreplay.decode.files import ScanTask, parts_of_guess
 from walreplay.decode.scan import Until
 from walreplay.decode.sessions.resync import refuse_leftover
 from walreplay.decode.sessions.starts import is_short_abort
-from walreplay.decode.summary import Body, Decided, FileScan, Part, Unfinished
+from walreplay.decode.summary import Body, Decided, FileScan, Part, Piece, Unfinished
 from walreplay.decode.walk import Place, Transaction
 from walreplay.errors import FramingError
 from walreplay.lsn import format_lsn
@@ -407,7 +407,9 @@ class Stitch:
         state.open.end_session(state.place, late=False)  # what is missing may have the end of a session in it
         state.open.body = None
         state.awaited = None
-        state.unfinished = Unfinished()  # its message goes on in the files that are missing
+        # The message goes on in the files that are missing.
+        last_pieces = (Piece(piece.path, piece.offset + piece.size, 0) for piece in state.unfinished.pieces[-1:])
+        state.unfinished = Unfinished(pieces=tuple(last_pieces))
         state.partitions.end_session(forget=False)
         state.place = state.place.new_session()
         return state.place

@@ -21,6 +21,7 @@ from support.stopped_run import StoppedError
 from walreplay.archive import joining
 from walreplay.archive.facts import FileFacts
 from walreplay.archive.index import FORMAT
+from walreplay.config import Settings
 from walreplay.errors import CaptureError, OrderError
 from walreplay.stream.duplicates import DuplicateFileError
 from walreplay.stream.plan import Plan, Resume
@@ -186,7 +187,7 @@ def test_the_format_is_raised_with_the_classes_of_a_resume() -> None:
             classes[kind.__qualname__] = [f"{one.name}: {one.type}" for one in fields(kind)]
             kinds += get_type_hints(kind).values()
         kinds += get_args(kind)
-    assert (FORMAT, zlib.crc32(repr(sorted(classes.items())).encode())) == (12, 1452281731)
+    assert (FORMAT, zlib.crc32(repr(sorted(classes.items())).encode())) == (13, 1452281731)
 
 
 def test_an_archive_is_known_once_it_was_read() -> None:
@@ -236,6 +237,29 @@ def test_what_is_wrong_is_found_again(name: str) -> None:
         with contextlib.suppress(CaptureError):
             archive.stitch.plan()
         assert not archive.is_known(files)
+
+
+@pytest.mark.parametrize("name", further(NAMES, but=QUICK[:2]))
+def test_behind_a_gap_that_is_allowed_nothing_is_read_again(name: str) -> None:
+    data, allowing = b"".join(case(name).streams()), Settings().allowing_gaps()
+    parts = cut_at(data, [len(data) * number // 12 for number in range(1, 12)])
+    archive = MemoryArchive(settings=allowing)
+    files = {part: content for part, content in parts.items() if part != list(parts)[5]}
+    joined = archive.join(files, lenient=True)
+    if all(one.facts is not None for one in joined):
+        assert archive.is_known(files)
+        # What is wrong is told by the rows.
+        told = {str(gap) for one in joined for gap in one.gaps}
+        assert told <= {text for row in archive.index.rows.values() for text in row.warnings}
+    # Where gaps are not allowed it is read again, and refused as ever.
+    strict = MemoryArchive(archive.index)
+    refused = planned(MemoryArchive(), files)
+    assert isinstance(refused, CaptureError)
+    assert str(planned(strict, files)) == str(refused)
+    # Once the file has come, so is what is behind it.
+    archive.join(parts, lenient=True)
+    assert archive.index.facts == facts(MemoryArchive(), parts)
+    assert archive.is_known(parts)
 
 
 def test_a_file_that_is_put_in_front_changes_what_is_known_of_the_others() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -123,6 +124,21 @@ def test_runs_leave_in_the_index_what_an_index_that_is_made_at_once_has(
     archive.join(stages[-1])
     assert archive.index.facts == facts
     assert archive.is_known(stages[-1]) == bool(facts)
+
+
+@pytest.mark.parametrize("seed", further(range(200), but=range(20)))
+def test_files_that_are_read_again_as_the_index_lacks_them_have_the_same_facts(seed: int) -> None:
+    runs, chance, stages = Runs(), Random(seed), play(seeded(seed)).stages
+    try:
+        facts = whole_facts(stages[-1])
+        for files in stages:
+            for name in list(runs.index.rows):
+                if chance.random() < 0.6:
+                    del runs.index.rows[name], runs.index.facts[name]
+            runs.run(files)
+    except CaptureError:
+        return
+    assert told_wrongly(runs, facts) == {}
 
 
 NAMES = ["o01", "o05", "o06", "o11", "o18", "o19", "o26"]
