@@ -140,25 +140,29 @@ class Recording:
         """See what is still open, once it is known that the next file begins behind a gap."""
         self._open = tuple(self._open_in(stitch.state))
 
-    def doubt_last(self) -> None:
-        """Have the last file read again, whenever the index is brought up to date."""
-        self._files[-1] = replace(self._files[-1], behind=None)
-
     def taken(self) -> list[FoundFile]:
         """Return the files since the last call."""
         files, self._files = self._files, []
         return files
 
     def take(
-        self, stitch: Stitch, file: CaptureFile, scan: FileScan, *, resumes: bool, gaps: Sequence[str] = ()
+        self,
+        stitch: Stitch,
+        file: CaptureFile,
+        scan: FileScan,
+        *,
+        resumes: bool,
+        gaps: Sequence[str] = (),
+        again: bool = False,
     ) -> FileFacts:
         """Take the file that was just added, scanned from its beginning, and return its facts.
 
         Args:
             resumes: who reads what follows can go on behind it.
             gaps: what is wrong with it, or missing in front of it.
+            again: it is to be read again, whenever the index is brought up to date.
         """
-        behind = self._behind
+        behind = None if again else self._behind
         facts = self._facts(stitch, scan, file.modified, gaps)
         resume = None
         if resumes and behind is not None and stitch.place is not None:

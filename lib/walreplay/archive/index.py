@@ -243,11 +243,15 @@ def in_order(names: Sequence[str], rows: Sequence[IndexedFile | None]) -> list[I
 
 
 class ArchiveIndex:
-    """The index of one archive."""
+    """The index of one archive.
+
+    Attributes:
+        table: where it is.
+    """
 
     def __init__(self, spark: SparkSession, table: TableName, home: str, settings: Settings) -> None:
         self._spark = spark
-        self._table = table
+        self.table = table
         self._home = home
         self._how = f"{FORMAT} {settings.framing} {settings.source_codec}"
         if table.path is None or not _plain(table.path).startswith(f"{_plain(home)}/"):
@@ -257,11 +261,6 @@ class ArchiveIndex:
         self._names: frozenset[str] | None = None
         self._seen: int | None = None  # the version of the table that `_rows` is of
         self._has_doubles = False
-
-    @property
-    def table(self) -> TableName:
-        """Where it is."""
-        return self._table
 
     def name_of(self, path: str) -> str:
         """Return a file's name in the index."""
@@ -286,8 +285,8 @@ class ArchiveIndex:
 
     def resume_of(self, row: IndexedFile) -> Resume | None:
         """Return where the stream goes on behind a file, with names for paths; None if that is no longer there."""
-        with index_errors(self._table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
-            kept = delta.read(spark, self._table).where("resumes").where(f.col("scanned_as") == row.scanned_as)
+        with index_errors(self.table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
+            kept = delta.read(spark, self.table).where("resumes").where(f.col("scanned_as") == row.scanned_as)
             rows = kept.where(f.col("stream") == f.lit(row.stream)).select("resume").limit(1).collect()
         return from_json(Resume, rows[0].resume) if rows else None
 
@@ -297,7 +296,7 @@ class ArchiveIndex:
         return CaptureError(
             f"the file's bytes are not those that were indexed{change}",
             path=name,
-            remedy=f"Restore the file; or, if it is right, delete the index ({self._table.text}), and make it again",
+            remedy=f"Restore the file; or, if it is right, delete the index ({self.table.text}), and make it again",
         )
 
     def add(self, files: Sequence[FoundFile], *, renews: bool = True) -> None:
@@ -313,13 +312,13 @@ class ArchiveIndex:
         """
         if not files and not self._has_doubles:
             return
-        with index_errors(self._table.text):
+        with index_errors(self.table.text):
             for _ in range(_APPEND_TRIES):
                 with session_with(self._spark, delta.FEW_ROWS) as spark:
                     # It begins before the rows are read: whoever appends later than that is in conflict with it.
-                    writer = choose_writer(spark, Target(self._table.path))
-                    is_new = not delta.exists(spark, self._table)
-                    append = writer.begin_append(spark, delta.TableDefinition(self._table, SCHEMA), create=is_new)
+                    writer = choose_writer(spark, Target(self.table.path))
+                    is_new = not delta.exists(spark, self.table)
+                    append = writer.begin_append(spark, delta.TableDefinition(self.table, SCHEMA), create=is_new)
                     if self._seen is None or self._seen != self._version():  # somebody may have written since
                         self._rows = None
                     rows = self._read([name for file in files for name in (file.facts.name, file.behind) if name])
@@ -377,8 +376,8 @@ class ArchiveIndex:
         Raises:
             TargetError: its place cannot be looked at.
         """
-        with index_errors(self._table.text):
-            return delta.exists(self._spark, self._table)
+        with index_errors(self.table.text):
+            return delta.exists(self._spark, self.table)
 
     def _read(self, names: Sequence[str] | None = None) -> dict[str, IndexedFile]:
         """Return the rows, by name; what could not be read is read again by the next call.
@@ -390,11 +389,11 @@ class ArchiveIndex:
         if self._rows is not None and (self._names is None or (asked_names is not None and asked_names <= self._names)):
             return self._rows
         self._rows, result, self._seen = None, dict[str, IndexedFile](), self._version()
-        with index_errors(self._table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
-            if not delta.exists(spark, self._table):
+        with index_errors(self.table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
+            if not delta.exists(spark, self.table):
                 self._rows, self._names = result, None
                 return result
-            kept = delta.read(spark, self._table)
+            kept = delta.read(spark, self.table)
             if asked_names is not None:
                 kept = kept.where(f.col("name").isin(sorted(asked_names)))
             rows = kept.selectExpr(*_KEPT).collect()
@@ -410,7 +409,7 @@ class ArchiveIndex:
 
     def _version(self) -> int | None:
         """Return the table's newest version, or -1 if there is none; None if only Spark can tell."""
-        folder = folder_of(self._spark, self._table.path)
+        folder = folder_of(self._spark, self.table.path)
         return None if folder is None else newest_version(folder)
 
     def _merge(self, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -421,7 +420,7 @@ class ArchiveIndex:
                     delta.local_rows(spark, rows, SCHEMA).createOrReplaceTempView(view)
                     try:
                         spark.sql(
-                            f"MERGE INTO {self._table.sql} AS t USING {view} AS s ON {_SAME} "
+                            f"MERGE INTO {self.table.sql} AS t USING {view} AS s ON {_SAME} "
                             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
                         ).collect()
                     finally:
@@ -436,9 +435,9 @@ class ArchiveIndex:
 
     def _remove_doubles(self, spark: SparkSession) -> None:
         """Remove all but the newest of the rows of a file, and those that another version of walreplay has left."""
-        newest = f"SELECT name, scanned_as, max(indexed_at) AS newest FROM {self._table.sql} GROUP BY name, scanned_as"
+        newest = f"SELECT name, scanned_as, max(indexed_at) AS newest FROM {self.table.sql} GROUP BY name, scanned_as"
         spark.sql(
-            f"MERGE INTO {self._table.sql} AS t USING ({newest}) AS s ON {_SAME} "
+            f"MERGE INTO {self.table.sql} AS t USING ({newest}) AS s ON {_SAME} "
             f"AND (t.indexed_at < s.newest OR NOT startswith(t.scanned_as, '{FORMAT} ')) WHEN MATCHED THEN DELETE"
         ).collect()
         self._has_doubles = False

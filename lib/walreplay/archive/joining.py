@@ -209,9 +209,8 @@ class Joining:
         facts = None
         if scan is not None and row is None:  # else what comes before it was not read, and is in its row
             gaps = [*map(str, self._gaps), *([] if hole is None else [_warning_of(file, hole)])]
-            facts = self._recording.take(self.stitch, file, scan, resumes=resumes, gaps=gaps)
-            if file is self.files[-1] and not self._ends_well():
-                self._recording.doubt_last()
+            again = file is self.files[-1] and not self._ends_well()
+            facts = self._recording.take(self.stitch, file, scan, resumes=resumes, gaps=gaps, again=again)
         return Joined(file, facts, self.stitch, start_place, tuple(self._gaps), hole)
 
     def _has_changed(self, scan: FileScan, row: IndexedFile) -> bool:

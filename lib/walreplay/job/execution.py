@@ -464,7 +464,7 @@ class Applying:
     def _write(self, work: RunWork, decoded: Decoded, prepared: Prepared) -> list[TableReport]:
         """Apply the tables, and beside them write what the ledger keeps of transactions and files."""
         ledger_writes = [
-            lambda: decoded.transaction_log.write(prepared.state, resumed=work.resumed),
+            *decoded.transaction_log.writes(prepared.state, resumed=work.resumed),
             lambda: self.run.ledger.record_files(prepared.state, resumed=work.resumed),
         ]
         sizes = {table.plan.oid: table.size for table in prepared.runs}

@@ -182,7 +182,7 @@ class Ledger:
         if self._mine is None:
             self._mine = lock.Holder.here()
             # From here on: if this is interrupted, it is unknown whether the lock was taken.
-            lock.hold(self._mine)
+            lock.HERE.add(self._mine.id)
             try:
                 with settings(self._spark, _SETTINGS):
                     self._acquire(self._mine)
@@ -358,7 +358,7 @@ class Ledger:
         if self._heartbeat is not None:
             self._heartbeat.stop()
         if self._mine is not None:
-            lock.let_go(self._mine)
+            lock.HERE.discard(self._mine.id)
         self._heartbeat = self._mine = None
 
     def _lost_error(self) -> TargetError:

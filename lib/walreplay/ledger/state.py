@@ -41,7 +41,7 @@ LEASE: Final = timedelta(seconds=120)  # A holder that has been silent for longe
 
 BEAT_SECONDS: Final = 30.0  # How often a holder writes a sign of life; a shorter run writes none besides its states
 
-_held: set[str] = set()  # ids of the holders that are runs of this process
+HERE: Final[set[str]] = set()  # Ids of the holders that are runs of this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Holder:
 def why_dead(holder: Holder, now: datetime) -> str | None:
     """Return why a holder counts as dead; None if it counts as alive."""
     # A run of this process is alive, whatever its beats say.
-    if holder.id in _held:
+    if holder.id in HERE:
         return None
     if _is_gone(holder):
         return "which is gone"
@@ -124,16 +124,6 @@ class Heartbeat:
         while continues and not self._ended.wait(BEAT_SECONDS):
             with suppress(Exception):  # the next beat may succeed
                 continues = self._beat()
-
-
-def hold(holder: Holder) -> None:
-    """Note that a run of this process holds a lock."""
-    _held.add(holder.id)
-
-
-def let_go(holder: Holder) -> None:
-    """Note that it does no longer."""
-    _held.discard(holder.id)
 
 
 # Processes, as Linux tells them

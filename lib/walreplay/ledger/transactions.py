@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -24,7 +23,7 @@ from walreplay.ledger.ledger import LedgerTable, append_once
 from walreplay.ledger.runs import OF_APPENDED
 from walreplay.ledger.state import State
 from walreplay.lsn import to_datetime
-from walreplay.session.isolation import has_own_sessions, settings
+from walreplay.session.isolation import settings
 from walreplay.spark.staging import Staging
 from walreplay.spark.workers.rows import MESSAGE, MESSAGES_TABLE, PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE
 from walreplay.stream.duplicates import VERDICTS, XIDS, Followed, lost, verdict_in_sql
@@ -131,22 +130,15 @@ class TransactionLog:
             later = timedelta(microseconds=summary.time - last_row.time)
         return Followed(summary.transactions, summary.newest or 0, later)
 
-    def write(self, state: State, *, resumed: bool) -> None:
-        """Append the run's transactions and messages, each in one commit that is made once."""
-        if not (self.staging.decoded or self.plan.decided):
-            return
-        writes = [(LedgerTable("transactions", _TRANSACTIONS, _OF_TRANSACTIONS), self._append_transactions)]
+    def writes(self, state: State, *, resumed: bool) -> Iterator[Callable[[], None]]:
+        """Yield what appends the run's transactions, and its messages, each in one commit that is made once."""
+        ledger = self.spark, self.target, self.writer, state
+        append = partial(append_once, *ledger, conf=delta.SMALL_STATE, resumed=resumed)
+        if self.staging.decoded or self.plan.decided:
+            table = LedgerTable("transactions", _TRANSACTIONS, _OF_TRANSACTIONS)
+            yield partial(append, table, partial(self._append_transactions, state))
         if self.staging.has(MESSAGES_TABLE):
-            writes.append((LedgerTable("messages", _MESSAGES), self._append_messages))
-
-        def write(work: tuple[LedgerTable, Callable[[State, SparkSession, Append], None]]) -> None:
-            table, write_rows = work
-            rows = partial(write_rows, state)
-            append_once(self.spark, self.target, self.writer, state, table, rows, delta.SMALL_STATE, resumed=resumed)
-
-        # A shared session allows one statement at a time.
-        with ThreadPoolExecutor(len(writes) if has_own_sessions(self.spark) else 1) as pool:
-            list(pool.map(write, writes))
+            yield partial(append, LedgerTable("messages", _MESSAGES), partial(self._append_messages, state))
 
     def _append_transactions(self, state: State, spark: SparkSession, append: Append) -> None:
         if self.plan.resent:

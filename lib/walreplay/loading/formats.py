@@ -8,7 +8,7 @@ import io
 import re
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from walreplay.errors import CaptureError, ConfigError, NotSupported
 from walreplay.protocol.compression import in_steps
@@ -92,19 +92,11 @@ class CopyOptions:
                 path=path,
                 remedy="Copy it by COPY … (ENCODING 'UTF8'), or in binary format",
             )
-        defaults = {"text": TEXT, "csv": CSV, "binary": BINARY}[kind]
-        quote = defaults.quote if self.quote is None else self.quote
-        return _checked(
-            replace(
-                defaults,
-                delimiter=defaults.delimiter if self.delimiter is None else self.delimiter,
-                null=defaults.null if self.null is None else self.null,
-                quote=quote,
-                # As in COPY: the same as the quote if nothing else is said.
-                escape=quote if self.escape is None else self.escape,
-                header=self.header,
-            )
-        )
+        # As in COPY, the escape is the quote if nothing else is said.
+        escape = self.quote if self.escape is None else self.escape
+        signs = {"delimiter": self.delimiter, "null": self.null, "quote": self.quote, "escape": escape}
+        given: dict[str, Any] = {name: sign for name, sign in signs.items() if sign is not None}
+        return _checked(replace({"text": TEXT, "csv": CSV, "binary": BINARY}[kind], header=self.header, **given))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Capture files: list_in_store by Spark, and scanned in parallel; without Spark in an object store that Python reaches.
+"""Capture files: listed by Spark, and scanned in parallel; without Spark in an object store that Python reaches.
 
 `StoredFiles` are in a store that driver and workers reach by themselves, so their bytes do not pass through the JVM.
 """
@@ -96,13 +96,8 @@ def _workers_reach(spark: SparkSession, bucket: StoreFolder, path: str) -> bool:
     return _REACHED[key]
 
 
-def list_in_store(spark: SparkSession, root: str, config: Settings) -> list[tuple[str, int, int]] | None:
-    """List the files of a folder in a store as Spark would; None if it is left to Spark.
-
-    Returns:
-        of each its URI, its bytes, and when it was changed (µs since 1970).  Files without any byte, and hidden ones,
-        are left out.
-    """
+def list_in_store(spark: SparkSession, root: str, config: Settings) -> list[CaptureFile] | None:
+    """List the files of a folder in a store as Spark would, without empty and hidden ones; None leaves it to Spark."""
     from pyarrow import fs
 
     if _SPECIAL_IN_HADOOP.search(config.file_pattern or "") or any(sign in root for sign in "*?[{"):
@@ -125,7 +120,8 @@ def list_in_store(spark: SparkSession, root: str, config: Settings) -> list[tupl
             continue
         if config.file_pattern is None or fnmatchcase(entry.base_name, config.file_pattern):
             # Spark, too, knows times of change to the millisecond: both ways the ledger has the same.
-            files.append((folder.uri_of(name), int(entry.size), int(entry.mtime_ns or 0) // 1_000_000 * 1000))
+            modified = int(entry.mtime_ns or 0) // 1_000_000 * 1000
+            files.append(CaptureFile(folder.uri_of(name), int(entry.size), modified))
     return files
 
 
@@ -185,11 +181,10 @@ def list_captures(spark: SparkSession, captures: str, config: Settings) -> list[
         ConfigError: the place does not exist, or has no file.
         CaptureError: a file is too large.
     """
-    rows = _listed(spark, captures, config)
-    if not rows and not _has_empty_files(spark, absolute(captures), config):
+    files = _listed(spark, captures, config)
+    if not files and not _has_empty_files(spark, absolute(captures), config):
         remedy = "Check --captures and, in the configuration, file_pattern"
         raise ConfigError("there are no capture files", path=captures, remedy=remedy)
-    files = [CaptureFile(*row) for row in rows]
     for file in files:
         if file.length > MAX_FILE_BYTES:
             raise CaptureError(
@@ -201,8 +196,7 @@ def list_captures(spark: SparkSession, captures: str, config: Settings) -> list[
     return sorted(files, key=lambda file: sort_key(config.file_order, file.path, file.modified))
 
 
-def _listed(spark: SparkSession, captures: str, config: Settings) -> list[tuple[str, int, int]]:
-    """List files: path, length and time of change of each."""
+def _listed(spark: SparkSession, captures: str, config: Settings) -> list[CaptureFile]:
     root = absolute(captures)
     in_store = list_in_store(spark, root, config)
     if in_store:  # an empty list is left to Spark, too, which says what is wrong
@@ -222,7 +216,7 @@ def _listed(spark: SparkSession, captures: str, config: Settings) -> list[tuple[
         raise
     _refuse_unread_names(root, config)
     # A glob finds what is hidden, too.
-    return [(row.path, row.length, row.modified) for row in rows if f"/{INDEX_FOLDER}/" not in row.path]
+    return [CaptureFile(*row) for row in rows if f"/{INDEX_FOLDER}/" not in row.path]
 
 
 def _refuse_unread_names(root: str, config: Settings) -> None:

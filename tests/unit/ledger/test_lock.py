@@ -63,9 +63,9 @@ def test_a_clock_that_is_far_ahead_does_not_hold_the_lock_until_then(elsewhere):
 
 def test_a_run_of_this_process_is_alive_while_it_holds_the_lock(now):
     holder = Holder.here()
-    lock.hold(holder)
+    lock.HERE.add(holder.id)
     assert why_dead(holder, now + timedelta(days=1)) is None
-    lock.let_go(holder)
+    lock.HERE.discard(holder.id)
     assert why_dead(holder, now + timedelta(days=1)) is not None
 
 
