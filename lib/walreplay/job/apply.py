@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from walreplay.errors import OrderError, TargetError, WalReplayError
 from walreplay.job.context import RunContext
 from walreplay.job.execution import Applying, RunWork, run_bytes_of
 from walreplay.job.installing import Installing
-from walreplay.job.scanning import NewFiles, RunInput, Scanning
+from walreplay.job.scanning import NewFiles, RunInput, Scanning, seen_files
 from walreplay.job.standing import newer_error
 from walreplay.job.table_check import TableChecks
 from walreplay.ledger.runs import metrics_of
@@ -93,15 +93,6 @@ def run_job(
         return Job(run, str(captures), until).apply()
 
 
-@dataclass(frozen=True)
-class RunFiles:
-    """What there is to do: the listing, and what of it the next run reads."""
-
-    files: Sequence[CaptureFile]
-    new: NewFiles
-    reading: RunInput
-
-
 class Idle(Enum):
     """Why a run has nothing to apply."""
 
@@ -148,26 +139,26 @@ class Job:
                 state, report = self._finish(state)
                 joined_report = joined(joined_report, report)
             self._check_end(state)
-            run_files = self._find_next_files(state)
-            if run_files is None:
+            reading = self._find_next_files(state)
+            if reading is None:
                 break
             locked = self._lock()
             if locked is not state:
                 # `acquire` returns the very object that was read, unless another run has ended since: begin again.
                 state, self._files = locked, None
                 continue
-            outcome = self._run(run_files, state)
+            outcome = self._run(reading, state)
             if outcome is Idle.TOO_FEW_FILES:
                 self._run_byte_limit *= 2  # no transaction ends in so many bytes: read on, twice as far
                 continue
             if outcome is Idle.AT_THE_END:
                 break
             state, report = outcome
-            self._bytes_read += run_files.reading.size
+            self._bytes_read += reading.size
             joined_report = joined(joined_report, report)
             # There is nothing more: by the listing, or as the next transaction is behind `until`.
             is_at_end = self.until is not None and state.resume is not None and state.resume.has_more
-            if not run_files.reading.has_rest or is_at_end:
+            if not reading.has_rest or is_at_end:
                 return joined_report
         self._look_at_tables(state)
         if joined_report is not None:
@@ -180,31 +171,29 @@ class Job:
     def _read(self) -> State | None:
         return self.run.ledger.read()
 
-    def _find_next_files(self, state: State | None) -> RunFiles | None:
+    def _find_next_files(self, state: State | None) -> RunInput | None:
         """Return what the next run has to read; None if there is nothing new."""
         with self.run.stage("list"):
             if self._files is None:
                 self._files = list_captures(self.run.session, self.captures, self.run.settings)
-            files = self._files
             new = NewFiles(self.run.session, self.captures, self.run.settings, self.run.target.ledger("files"))
-            reading = new.what_is_new(files, state)
-        if reading is None:
+            all_new = new.what_is_new(self._files, state)
+        if all_new is None:
             return None
-        run_files = RunFiles(files, new, reading.at_most(self._run_byte_limit))
-        self._bytes_wanted = max(self._bytes_wanted, self._bytes_read + reading.size)  # files may have come meanwhile
-        if run_files.reading.has_rest or self._bytes_read:
+        reading = all_new.at_most(self._run_byte_limit)
+        self._bytes_wanted = max(self._bytes_wanted, self._bytes_read + all_new.size)  # files may have come meanwhile
+        if reading.has_rest or self._bytes_read:
             # A call that is one run shows its stages alone.
             self.run.progress.so_far(self._bytes_read, self._bytes_wanted)
-        return run_files
+        return reading
 
-    def _run(self, run_files: RunFiles, state: State | None) -> tuple[State, RunReport] | Idle:
+    def _run(self, reading: RunInput, state: State | None) -> tuple[State, RunReport] | Idle:
         """Do one run; return the ledger's state behind it and its report, or why there is nothing to apply."""
-        reading, new = run_files.reading, run_files.new
         with self.run.staging() as staging, ThreadPoolExecutor(1) as index_pool:
-            scanning = Scanning(self.run, reading, self.until, self._index(run_files))
+            scanning = Scanning(self.run, reading, self.until, self._index(reading))
             plan = scanning.plan()
             steps.reached("scanned")
-            idle = self._idle_reason(plan, run_files, state)
+            idle = self._idle_reason(plan, reading, state)
             if idle is not None:
                 return idle
             index_write = index_pool.submit(scanning.record)
@@ -214,17 +203,17 @@ class Job:
             def write_plan(decoded: Plan, run_number: int, places: tuple[str, ...]) -> State:
                 # First the index: whoever finishes this run, once its plan is written, does not scan its files.
                 index_write.result()
-                seen = new.seen(run_files.files, plan.resume.last_path)
+                seen = seen_files(self.captures, reading.listed, plan.resume.last_path)
                 what = {"plan": decoded, "resume": None, "source": self.source, "captures": self.captures, "seen": seen}
                 sizes = {"files": len(reading.files), "bytes": reading.size}
                 return self.run.ledger.begin(state, run_number, places, **what, **sizes)
 
             return self._apply_work(staging, RunWork(plan, reading.size, state, write_plan))
 
-    def _index(self, run_files: RunFiles) -> ArchiveIndex | None:
+    def _index(self, reading: RunInput) -> ArchiveIndex | None:
         """Return the archive's index, if there is one."""
         self.run.progress.doing("the archive's index")
-        home = home_of(self.captures, run_files.files)
+        home = home_of(self.captures, reading.listed)
         index = ArchiveIndex(self.run.session, table_of(None, home), home, self.run.settings)
         try:
             return index if index.exists() else None
@@ -232,16 +221,16 @@ class Job:
             self.run.warnings.append(f"whether the archive has an index cannot be seen: {error}")
             return None
 
-    def _idle_reason(self, plan: Plan, run_files: RunFiles, state: State | None) -> Idle | None:
+    def _idle_reason(self, plan: Plan, reading: RunInput, state: State | None) -> Idle | None:
         """Return why there is nothing to apply; refuse a plan that cannot be."""
         if plan.is_idle and plan.resume.has_more:  # it ended in front of a transaction behind `until`
             self._refuse_too_early(state)
             return Idle.AT_THE_END
-        if plan.is_idle and run_files.reading.has_rest:
+        if plan.is_idle and reading.has_rest:
             return Idle.TOO_FEW_FILES
         if plan.upto_lsn <= plan.after_lsn and state is None:  # a target that exists may go on later
             self._refuse_empty(plan)
-        refuse_gone([file.path for file in plan.files if not file.scanned], [file.path for file in run_files.files])
+        refuse_gone([file.path for file in plan.files if not file.scanned], [file.path for file in reading.listed])
         return None
 
     def _apply_work(self, staging: Staging, work: RunWork) -> tuple[State, RunReport]:

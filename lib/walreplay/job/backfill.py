@@ -22,12 +22,12 @@ from walreplay.decode.scan import Until
 from walreplay.delta import statements as delta
 from walreplay.delta.target import Target, catalog_errors, ledger_errors
 from walreplay.errors import ConfigError, TargetError
-from walreplay.job.apply import Idle, Job, RunFiles, run_job
+from walreplay.job.apply import Idle, Job, run_job
 from walreplay.job.as_of import lsn_of, until_of
 from walreplay.job.context import RunContext
 from walreplay.job.execution import Applying, RunWork, buckets_of, tasks_of
 from walreplay.job.rebuild import rebuild
-from walreplay.job.scanning import Scanning
+from walreplay.job.scanning import RunInput, Scanning, seen_files
 from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.state import State, now
 from walreplay.lsn import format_lsn, to_datetime
@@ -126,28 +126,28 @@ class ForecastJob(Job):
     def _look_at_tables(self, state: State | None) -> None:
         """Leave the tables alone."""
 
-    def _run(self, run_files: RunFiles, state: State | None) -> tuple[State, RunReport] | Idle:
+    def _run(self, reading: RunInput, state: State | None) -> tuple[State, RunReport] | Idle:
         rows: list[RelationChangeCounts] = []
 
         def follow(stitch: Stitch) -> None:
             rows.extend(relation_rows(stitch.state))
 
-        plan = Scanning(self.run, run_files.reading, self.until, self._index(run_files), follow).plan()
-        idle = self._idle_reason(plan, run_files, state)
+        plan = Scanning(self.run, reading, self.until, self._index(reading), follow).plan()
+        idle = self._idle_reason(plan, reading, state)
         if idle is not None:
             return idle
         self.run.warnings.extend(plan.warnings)
         before = state or State("", self.source, 0, now(), self.captures)  # a new target
-        tables = self._plan_tables(plan, run_files.reading.size, before)
-        self._count(plan, rows, run_files)
-        seen = run_files.new.seen(run_files.files, plan.resume.last_path)  # the next plan begins behind these files
+        tables = self._plan_tables(plan, reading.size, before)
+        self._count(plan, rows, reading)
+        # The next plan begins behind these files.
+        seen = seen_files(self.captures, reading.listed, plan.resume.last_path)
         self._state = replace(before, resume=plan.resume, seen=seen, captures=self.captures, tables=tables)
         return self._state, self._nothing_new(self._state)
 
     # The forecast's numbers
 
-    def _count(self, plan: Plan, rows: Iterable[RelationChangeCounts], run_files: RunFiles) -> None:
-        reading = run_files.reading
+    def _count(self, plan: Plan, rows: Iterable[RelationChangeCounts], reading: RunInput) -> None:
         self._runs += 1
         self._files_read += len(reading.files)
         self._bytes += reading.size
@@ -158,7 +158,7 @@ class ForecastJob(Job):
             earlier = self._change_counts.get(relation.oid, (0,) * 4)
             self._change_counts[relation.oid] = [sum(pair) for pair in zip(earlier, counts, strict=True)]
             run_changes[relation.oid] = run_changes.get(relation.oid, 0) + sum(counts)
-        self._tasks += self._tasks_of(run_changes, run_files)
+        self._tasks += self._tasks_of(run_changes, reading)
 
     def _plan_tables(self, plan: Plan, size: int, state: State) -> tuple[MirrorEntry, ...]:
         """Plan the tables of a run as it does itself; return what the ledger would know of them behind it."""
@@ -178,13 +178,13 @@ class ForecastJob(Job):
             planned["action"] = "overwritten"
         return TableForecast(**planned | dict(zip(_COUNTS, counts, strict=True)))
 
-    def _tasks_of(self, changes: dict[int, int], run_files: RunFiles) -> int:
+    def _tasks_of(self, changes: dict[int, int], reading: RunInput) -> int:
         """Return about how many tasks read a run's files twice, and fold what they have of each wanted table."""
-        files, size, cores = len(run_files.reading.files), run_files.reading.size, local_cores(self.run.spark)
-        reading = tasks_for(files, size, cores) or min(files, cores or files)  # scan and decode: each reads all files
+        files, size, cores = len(reading.files), reading.size, local_cores(self.run.spark)
+        reads = tasks_for(files, size, cores) or min(files, cores or files)  # scan and decode: each reads all files
         buckets, total_changes = buckets_of(size), max(1, sum(changes.values()))  # the bytes are divided by row changes
         table_changes = [count for oid, count in changes.items() if oid in self._wanted_oids]
-        return 2 * reading + sum(tasks_of(buckets, size * count // total_changes) for count in table_changes)
+        return 2 * reads + sum(tasks_of(buckets, size * count // total_changes) for count in table_changes)
 
     def _estimate(self) -> tuple[float | None, str]:
         """Return how long it would take: by the rate of the target's last runs, or else by how long the scan took."""

@@ -57,6 +57,7 @@ class RunInput:
         first: the offset to begin at in the first file, if it is known.
         resume: where the last run ended.
         holes: files before which another one is missing, according to the numbers in the names, with the description.
+        listed: all files of the captures.
         has_rest: more files follow, which are left to later runs.
     """
 
@@ -64,6 +65,7 @@ class RunInput:
     first: int
     resume: Resume | None
     holes: Mapping[str, str] = field(default_factory=dict)
+    listed: Sequence[CaptureFile] = ()
     has_rest: bool = False
 
     @property
@@ -96,7 +98,7 @@ class NewFiles:
         """Return what has to be read; None if nothing has come since the last run."""
         resume = self._resume(files, state)
         if resume is None or state is None:  # nothing was applied yet
-            return RunInput(tuple(files), 0, None, self._holes(files, files, None)) if files else None
+            return RunInput(tuple(files), 0, None, self._holes(files, files, None), files) if files else None
         last_key = self._key_of(resume.last_path, files)
         earlier = [file for file in files if self._key(file) <= last_key]
         later = [file for file in files if self._key(file) > last_key]
@@ -109,7 +111,8 @@ class NewFiles:
         framing = self.settings.framing
         if framing not in ("auto", resume.place.framing.value):
             # The earlier files were in another framing than the configuration names now: a session begins.
-            return RunInput(tuple(later), 0, resume.in_session_of(Framing(framing)), holes) if later else None
+            session = resume.in_session_of(Framing(framing))
+            return RunInput(tuple(later), 0, session, holes, files) if later else None
         resume_key = self._key_of(resume.path, files)
         again = [file for file in earlier if self._key(file) >= resume_key]
         if resume.done and lengths.get(resume.path, resume.length) == resume.length:
@@ -124,7 +127,7 @@ class NewFiles:
         to_read = (*again, *later)
         # The run begins inside the file of the last run, or at the first byte of the next one.
         first = resume.offset if again and again[0].path == resume.path else 0
-        return RunInput(to_read, first, resume, holes) if to_read else None
+        return RunInput(to_read, first, resume, holes, files) if to_read else None
 
     def _resume(self, files: Sequence[CaptureFile], state: State | None) -> Resume | None:
         """Return where the last run ended, with the files' present paths: the captures' folder may have been moved."""
@@ -155,22 +158,9 @@ class NewFiles:
             )
         return sort_key(self.settings.file_order, path, 0)
 
-    def seen(self, files: Sequence[CaptureFile], last: str) -> SeenFiles:
-        """Sum up a listing, up to the last file that was read."""
-        count = next(number for number, file in enumerate(files, 1) if file.path == last)
-        return self._seen(files[:count])
-
-    def _seen(self, files: Sequence[CaptureFile]) -> SeenFiles:
-        """Sum up a listing: name and length of each file, without the length of the newest, which may grow."""
-        root = root_of(self.captures)
-        names = [name_in(root, file.path) for file in files]
-        lengths = [file.length for file in files[:-1]] + [0] * bool(files)  # zero, as it may grow
-        parts = zip(names, lengths, strict=True)
-        return SeenFiles(len(files), sum(zlib.crc32(f"{name}\0{length}".encode()) for name, length in parts))
-
     def _check_earlier(self, earlier: Sequence[CaptureFile], state: State, resume: Resume) -> None:
         """Refuse new files that sort before what was applied, and applied files that have changed."""
-        if self._seen(earlier) == state.seen:  # the usual case: one sum, and no read of the ledger's files
+        if _sum_of(self.captures, earlier) == state.seen:  # the usual case: one sum, and no read of the ledger's files
             return
         old_root, new_root = root_of(state.captures), root_of(self.captures)
         files = self.files
@@ -223,6 +213,21 @@ class NewFiles:
             applied_paths = {file.path for file in files} - new_paths
             holes = [hole for hole in holes if hole.before in new_paths or hole.before in applied_paths]
         return {hole.after: hole.describe() for hole in confirm_holes(self.session, holes)}
+
+
+def seen_files(captures: str, files: Sequence[CaptureFile], last: str) -> SeenFiles:
+    """Sum up a listing, up to the last file that was read."""
+    count = next(number for number, file in enumerate(files, 1) if file.path == last)
+    return _sum_of(captures, files[:count])
+
+
+def _sum_of(captures: str, files: Sequence[CaptureFile]) -> SeenFiles:
+    """Sum up a listing: name and length of each file, without the length of the newest, which may grow."""
+    root = root_of(captures)
+    names = [name_in(root, file.path) for file in files]
+    lengths = [file.length for file in files[:-1]] + [0] * bool(files)  # zero, as it may grow
+    parts = zip(names, lengths, strict=True)
+    return SeenFiles(len(files), sum(zlib.crc32(f"{name}\0{length}".encode()) for name, length in parts))
 
 
 _NOT_JOINED_REMEDY: Final = (
