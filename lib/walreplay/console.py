@@ -26,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from walreplay.errors import visible, visible_json
-from walreplay.progress import LOGGER, NoProgress, Progress
+from walreplay.progress import LOGGER, Progress
 
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _LONGER: Final = 1.5  # the factor by which the silence between two lines of a stage grows
@@ -134,7 +134,7 @@ class Rate:
         return f"{size(done)} of {size(max(done, total))} read, {size(int(rate))}/s, {left} left"
 
 
-class BarProgress:
+class BarProgress(Progress):
     """A progress bar for the current stage, on a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -183,7 +183,7 @@ class BarProgress:
         self._task = None
 
 
-class LineProgress:
+class LineProgress(Progress):
     """For logs: a line at the end of each stage, and now and then what a long stage is at.
 
     Args:
@@ -256,7 +256,7 @@ class LineProgress:
 def progress_shown(*, quiet: bool) -> Progress:
     """Return the progress display for standard error."""
     if quiet:
-        return NoProgress()
+        return Progress()
     return BarProgress(sys.stderr) if sys.stderr.isatty() else LineProgress(sys.stderr)
 
 

@@ -7,13 +7,13 @@ written until a program (or ``WALREPLAY_LOG``) gives that logger a handler and a
 from __future__ import annotations
 
 import logging
-from typing import Final, Protocol
+from typing import Final
 
 from walreplay.errors import visible
 
 
-class Progress(Protocol):
-    """Receives reports while a run works; calls may come from several threads."""
+class Progress:
+    """Receives reports while a run works; calls may come from several threads.  This one shows nothing of them."""
 
     def stage(self, name: str, total: int | None) -> None:
         """Begin a stage of the work, which ends the one before; ``total`` is None where it is not known."""
@@ -29,25 +29,6 @@ class Progress(Protocol):
 
     def done(self) -> None:
         """End the last stage."""
-
-
-class NoProgress:
-    """Ignores all reports."""
-
-    def stage(self, name: str, total: int | None) -> None:
-        """Report nothing."""
-
-    def advance(self, count: int = 1) -> None:
-        """Report nothing."""
-
-    def doing(self, what: str) -> None:
-        """Report nothing."""
-
-    def done(self) -> None:
-        """Report nothing."""
-
-    def so_far(self, done: int, total: int) -> None:
-        """Report nothing."""
 
 
 LOGGER: Final = logging.getLogger("walreplay")

@@ -19,7 +19,7 @@ from walreplay.decode.summary import FileScan
 from walreplay.errors import CaptureError, TruncatedMessage, WalReplayError
 from walreplay.ledger.state import from_json
 from walreplay.lsn import to_datetime
-from walreplay.progress import NoProgress
+from walreplay.progress import Progress
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import read_messages
@@ -211,7 +211,7 @@ class MemoryArchive:
         return bool(place.files) and len(place.certain()[0]) == len(place.files)
 
     def _place(self, files: Mapping[str, bytes]) -> Archive:
-        return Archive(None, self.settings, NoProgress(), listed_of(files), self.index, {})  # type: ignore[arg-type]
+        return Archive(None, self.settings, Progress(), listed_of(files), self.index, {})  # type: ignore[arg-type]
 
     def join(self, files: Mapping[str, bytes], *, lenient: bool = False) -> list[Joined]:
         """Join the files that are there now, or those of them that the index does not make certain."""

@@ -32,7 +32,7 @@ from walreplay.errors import (
     WalReplayError,
 )
 from walreplay.listing import Hole, missing_numbers
-from walreplay.progress import NoProgress, Progress
+from walreplay.progress import Progress
 from walreplay.protocol.framing import Framing
 from walreplay.report import JsonResult
 from walreplay.session import steps
@@ -423,7 +423,7 @@ def archive_of(
     Raises:
         WalReplayError: it cannot be listed.
     """
-    captures, progress = str(captures), progress or NoProgress()
+    captures, progress = str(captures), progress or Progress()
     with spark_errors(path=captures):
         session = own_session(spark)
         with quiet_queries(), set_for_a_while(session, delta.SMALL_STATE):

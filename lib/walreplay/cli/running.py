@@ -6,7 +6,7 @@ The options are annotated types, so a parameter has one meaning and one help tex
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -14,19 +14,15 @@ from walreplay.cli.printing import Printing
 from walreplay.console import Screen, progress_shown
 from walreplay.errors import ConfigError
 from walreplay.names import Output
+from walreplay.report import JsonResult
 
 if TYPE_CHECKING:
     from walreplay.config import Configuration
     from walreplay.progress import Progress
 
 
-class _Dictable(Protocol):
-    def to_dict(self) -> dict[str, Any]: ...
-
-
-_Report = TypeVar("_Report", bound=_Dictable)
+_Report = TypeVar("_Report", bound=JsonResult)
 _Result = TypeVar("_Result")
-_Answer = TypeVar("_Answer")
 
 
 def configuration(path: str | None, *, allow_gaps: bool = False, accept_changed_tables: bool = False) -> Configuration:
@@ -62,7 +58,7 @@ def run(work: Callable[[Any, Progress], _Result], *, quiet: bool) -> _Result:
         progress.done()
 
 
-def asked(question: Callable[[Any], _Answer]) -> _Answer:
+def asked(question: Callable[[Any], _Result]) -> _Result:
     """Start Spark, and ask something of it without the progress display."""
     from walreplay.session.session import build_session
 

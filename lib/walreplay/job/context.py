@@ -21,7 +21,7 @@ from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.runs import Rows, is_due, keep_small, write_metrics
 from walreplay.ledger.state import State, now
 from walreplay.lsn import to_datetime
-from walreplay.progress import NoProgress, Progress, log
+from walreplay.progress import Progress, log
 from walreplay.report import RunReport, Status, TableReport
 from walreplay.session.failures import failure_of, spark_errors
 from walreplay.session.isolation import has_own_sessions, own_session, quiet_queries, set_for_a_while
@@ -95,7 +95,7 @@ class RunContext:
         writer = choose_writer(spark, target, settings.staging)
         ledger = Ledger(spark, target, writer, loads=loads)
         # In a session of its own the job's settings do not reach the caller's.
-        run = cls(spark, own_session(spark), target, settings, ledger, writer, progress or NoProgress())
+        run = cls(spark, own_session(spark), target, settings, ledger, writer, progress or Progress())
         run.metrics = None if metrics is None else os.fspath(metrics)
         return run
 

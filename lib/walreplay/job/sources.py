@@ -20,7 +20,7 @@ from walreplay.job.apply import run_job
 from walreplay.job.as_of import until_of
 from walreplay.job.source_check import check_apart
 from walreplay.ledger.status import NothingApplied, TargetStatus, status
-from walreplay.progress import NoProgress, Progress
+from walreplay.progress import Progress
 from walreplay.report import RunReport, SourceReport, SourcesReport
 from walreplay.session.failures import failure_of
 from walreplay.session.isolation import has_own_sessions, quiet_queries
@@ -110,7 +110,7 @@ class Source:
     progress: Progress
 
 
-class _Named:
+class _Named(Progress):
     """The progress of one source, whose name comes in front of the stage's."""
 
     def __init__(self, progress: Progress, source: str) -> None:
@@ -133,7 +133,7 @@ class _Named:
         self._progress.done()
 
 
-class _Ending(NoProgress):
+class _Ending(Progress):
     """The stages of a source that is worked on beside others: they are not shown, and none begins after the end."""
 
     def __init__(self, ended: threading.Event) -> None:
@@ -169,7 +169,7 @@ def each_source(
         raise ConfigError(f"{at_once} sources at once", remedy=f"Give 1 to {_MOST_AT_ONCE}")
     settings = {name: config.of(name) for name in config.sources}
     check_apart(config.captures_of, {name: source_settings.file_pattern for name, source_settings in settings.items()})
-    display = progress or NoProgress()
+    display = progress or Progress()
     # A session that is shared allows one statement at a time.
     together = min(at_once, len(names)) if has_own_sessions(spark) else 1
     ended = threading.Event()

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from walreplay.job.context import RunContext
-from walreplay.progress import NoProgress
+from walreplay.progress import Progress
 
 
-class _Shown(NoProgress):
+class _Shown(Progress):
     def __init__(self) -> None:
         self.texts: list[str] = []
 

@@ -25,7 +25,7 @@ from walreplay.errors import CaptureError, TargetError, WalReplayError
 from walreplay.job import scanning
 from walreplay.job.scanning import RunInput, Scanning
 from walreplay.ledger.state import from_json, to_json
-from walreplay.progress import NoProgress
+from walreplay.progress import Progress
 from walreplay.spark.captures import CaptureFile
 from walreplay.stream.plan import Plan, Resume
 
@@ -64,7 +64,7 @@ class Runs:
             settings=self.settings,
             session=None,
             spark=SimpleNamespace(),
-            progress=NoProgress(),
+            progress=Progress(),
             warnings=self.warnings,
             stage=lambda *_: nullcontext(),
         )
