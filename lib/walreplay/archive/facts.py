@@ -133,7 +133,7 @@ class Recording:
         state = stitch.state
         self._behind = None if lost else stitch.last_path and self._name_of(stitch.last_path)
         self._told, self._resent = len(state.warnings), state.resent
-        self._begun = state.place is not None
+        self._begun = state.place is not None and state.place.begun
         self.look_behind_gap(stitch)
 
     def look_behind_gap(self, stitch: Stitch) -> None:
@@ -179,7 +179,7 @@ class Recording:
         state = stitch.state
         warnings = [*gaps, *state.warnings[self._told :]]  # those that this file has added
         open_before, resent = self._open, state.resent - self._resent
-        is_first = not self._begun and state.place is not None
+        had_begun = self._begun
         self.look(stitch)
         summaries = [part.summary for part in state.parts]
         firsts = [(part.first_lsn, part.first_commit_time) for part in summaries if part.first_lsn is not None]
@@ -208,7 +208,7 @@ class Recording:
             transactions=sum(summary.transactions for summary in summaries),
             resent=resent,
             changes=sum(rows.inserts + rows.updates + rows.deletes + rows.truncates for rows in relations),
-            sessions=sum(part.new_session for part in state.parts) + is_first,
+            sessions=sum(part.new_session for part in state.parts) + (self._begun and not had_begun),
             relations=relations,
             open_at_start=open_before,
             open_at_end=self._open,

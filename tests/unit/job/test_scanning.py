@@ -14,8 +14,10 @@ import pytest
 from support.archive_model import MemoryArchive, MemoryIndex, scans_of
 from support.captures import case
 from support.extent import further
+from support.framings import frame, transaction
 from support.runs import Files, cut, what_is_new
 from support.simulator import play, seeded
+from support.small_mirror import INT4, relation, row
 from walreplay.archive.facts import FileFacts
 from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
@@ -26,6 +28,8 @@ from walreplay.job import scanning
 from walreplay.job.scanning import RunInput, Scanning
 from walreplay.ledger.state import from_json, to_json
 from walreplay.progress import Progress
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
 from walreplay.spark.captures import CaptureFile
 from walreplay.stream.plan import Plan, Resume
 
@@ -226,6 +230,18 @@ def test_what_cannot_be_written_is_a_warning() -> None:
     (warning,) = runs.warnings
     assert "not written to the index" in warning
     assert "Open it" in warning
+
+
+def test_a_session_that_begins_in_files_of_another_framing_is_counted() -> None:
+    table = relation(1, "t", {"id": INT4})
+    changes = [transaction(lsn, table, m.Insert(1, row(lsn)), xid=lsn) for lsn in (100, 200)]
+    runs, files = Runs(), {"1": frame(changes[0], Framing.RAW)}
+    runs.run(files)
+    assert runs.stored is not None
+    runs.stored = to_json(from_json(Resume, runs.stored).in_session_of(Framing.COPYDATA))
+    runs.settings = Settings.from_mapping({"framing": "copydata"})
+    runs.run({**files, "2": frame(changes[1], Framing.COPYDATA)})
+    assert {name: facts.sessions for name, facts in runs.index.facts.items()} == {"1": 1, "2": 1}
 
 
 def test_behind_a_gap_files_are_told_of_but_not_the_one_that_is_cut_off() -> None:
