@@ -174,7 +174,11 @@ def test_an_append_that_another_driver_has_made_is_not_waited_for(
     assert sorted(collect(mirror.location("t__changes"), "id")) == [(1,), (2,)]
 
 
-def test_a_run_elsewhere_is_waited_for_until_it_is_silent(spark: SparkSession, tmp_path: Path, captures: Path) -> None:
+@pytest.mark.parametrize("writer", ["files", "spark"])
+def test_a_run_elsewhere_is_waited_for_until_it_is_silent(
+    spark: SparkSession, tmp_path: Path, captures: Path, monkeypatch: pytest.MonkeyPatch, writer: str
+) -> None:
+    monkeypatch.setenv("WALREPLAY_COMMITS", writer)
     target = tmp_path / "mirror"
     walreplay.apply(spark, captures=captures, target=target)
     _more(captures)

@@ -15,6 +15,7 @@ Each change is one commit with a condition (`walreplay.writing.by_statements.One
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import uuid
@@ -507,5 +508,6 @@ class _Held:
         # UUID() lets nothing else come into the SQL.
         terms.append(f"get_json_object({row}holder, '$.id') = '{uuid.UUID(self.holder.id)}'")
         if self.silent:
-            terms.append(f"get_json_object({row}holder, '$.beat') = '{self.holder.beat.isoformat()}'")
+            beat = json.loads(lock.to_json(self.holder))["beat"]  # as the row has it
+            terms.append(f"get_json_object({row}holder, '$.beat') = '{beat}'")
         return " AND ".join(terms)

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from walreplay.ledger import state as lock
+from walreplay.ledger.ledger import _Held
 from walreplay.ledger.state import LEASE, Heartbeat, Holder, from_json, to_json, why_dead
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which process a process id means")
@@ -40,6 +42,11 @@ def of(process):
 def test_a_holder_is_read_as_it_was_written():
     for holder in (Holder.here(), replace(Holder.here(), host="wörld'\\\"", process_start=None)):
         assert from_json(Holder, to_json(holder)) == holder
+
+
+def test_a_statement_looks_for_the_last_beat_as_the_row_has_it():
+    holder = Holder.here()
+    assert f"= '{json.loads(to_json(holder))['beat']}'" in _Held(holder, silent=True).sql()
 
 
 def test_a_holder_names_its_process():
