@@ -16,8 +16,8 @@ from support.extent import further
 from support.fault_cases import fault_case
 from support.readers import collect
 from support.truth import SourceTable, mirror_tables, read_mirror, source_tables
+from support.writing import only_merge
 from walreplay.errors import CaptureError
-from walreplay.writing import by_files as writing_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,7 +99,7 @@ def test_every_row_is_found_and_nobody_is_warned(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, way: str
 ) -> None:
     if way.endswith("merged"):
-        monkeypatch.setattr(writing_files, "begin_rewrite", lambda *_: "it is to be merged")
+        only_merge(monkeypatch)
     case = fault_case(name)
     config = _CONFIG.get(name, {})
     reports = _apply(spark, case, tmp_path, at_once=way == "in one run", config=config)

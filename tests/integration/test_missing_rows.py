@@ -13,11 +13,11 @@ import walreplay
 from support.extent import further
 from support.readers import collect
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
+from support.writing import only_merge
 from walreplay.loading.description import Description, write_description
 from walreplay.protocol import messages as m
 from walreplay.report import TableReport
 from walreplay.session import steps
-from walreplay.writing import by_files as writing_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +64,7 @@ _WAYS = ["small tables are written anew", "all are merged into", "Spark writes e
 
 def _go(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     if way == "all are merged into":
-        monkeypatch.setattr(writing_files, "begin_rewrite", lambda *_: "it is to be merged")
+        only_merge(monkeypatch)
     elif way == "Spark writes everything":
         monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pytest
 
 from walreplay.delta import statements as delta
-from walreplay.delta.local import LocalTable
+from walreplay.delta.local import LeftToSpark, LocalTable
 from walreplay.delta.target import TableName, Target
 from walreplay.report import WriterKind
 from walreplay.spark.reached import Reached
+from walreplay.table.table_run import Merge
+from walreplay.writing import by_files
 from walreplay.writing.by_files import FileAppend, FileWriter, choose_writer
 from walreplay.writing.by_statements import TableWriter
 
@@ -50,8 +54,18 @@ def file_writer(spark: SparkSession, target: Path) -> FileWriter:
 
 def opened(spark: SparkSession, table: TableName) -> LocalTable | None:
     """Open a table; None where statements have to write to it."""
-    found = file_writer(spark, Path(table.path or "").parent)._open_or_reason(spark, table)
-    return found if isinstance(found, LocalTable) else None
+    with suppress(LeftToSpark):
+        return file_writer(spark, Path(table.path or "").parent)._open(spark, table)
+    return None
+
+
+def only_merge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rewrite no table: all are merged."""
+
+    def refuse(_: Merge) -> None:
+        raise LeftToSpark("it is to be merged")
+
+    monkeypatch.setattr(by_files, "check_rewritten", refuse)
 
 
 def begin_append(

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 
 from walreplay.session.folders import Folder
 
@@ -87,17 +88,14 @@ class DataFileWriter:
     Args:
         folder: the table's; it is made if it does not exist.
         columns: all of the table's, in their order.
-        written_by: the version of Spark that readers take for the writer.  It tells them which calendar and time zone
-            rules hold; since 3.0 these are Arrow's own.
     """
 
-    def __init__(self, folder: Folder, columns: Sequence[FileColumn], *, written_by: str) -> None:
+    def __init__(self, folder: Folder, columns: Sequence[FileColumn]) -> None:
         self._folder = folder
         self._name = f"part-{uuid.uuid4()}.snappy.parquet"
         self._file: pa.NativeFile | None = None
         self._columns = columns
         self._schema = pa.schema([column.field for column in columns])
-        self._written_by = written_by
         self._metadata: list[pq.FileMetaData] = []
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
@@ -126,7 +124,8 @@ class DataFileWriter:
         self._flush()
         if self._writer is None or self._file is None:
             return None
-        self._writer.add_key_value_metadata({"org.apache.spark.version": self._written_by})
+        # It tells readers which calendar and time zone rules hold; since Spark 3.0 these are Arrow's own.
+        self._writer.add_key_value_metadata({"org.apache.spark.version": pyspark.__version__})
         self._writer.close()
         size = self._file.tell()
         self._file.close()

@@ -124,6 +124,10 @@ class NotReadError(Exception):
     """delta-rs does not read the table: it has a feature that it does not know."""
 
 
+class LeftToSpark(Exception):
+    """Only Spark's statements can write to the table; the text says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableFile:
     """A file of a table.
@@ -248,11 +252,14 @@ class LocalTable:
         return LocalTable(self.folder, self._table) if self.version == version else None
 
     @classmethod
-    def new(cls, folder: Folder, columns: pa.Schema, properties: Mapping[str, str]) -> LocalTable | str:
-        """Let the first commit create a table, or say why that is not possible here.
+    def new(cls, folder: Folder, columns: pa.Schema, properties: Mapping[str, str]) -> LocalTable:
+        """Let the first commit create a table.
 
         Args:
             columns: with the comments of the columns and of the table (`comment_in`).
+
+        Raises:
+            LeftToSpark: it is to have a property that delta-rs does not set.
         """
         schema = _schema(columns)
         all_properties = {**properties, **needed_by(_fields(schema))}
@@ -260,7 +267,7 @@ class LocalTable:
         plain_properties = {name: value for name, value in all_properties.items() if not name.startswith(FEATURE)}
         for name in plain_properties:
             if not name.startswith(_CREATE_PREFIXES):
-                return f"it is created with the property {name}"
+                raise LeftToSpark(f"it is created with the property {name}")
         table = cls(folder, None)
         table._pending = schema, comment_in(columns) or "", plain_properties
         return table
@@ -305,11 +312,6 @@ class LocalTable:
         """Rows may be moved from files to new files: nobody takes a removed file for deleted rows."""
         names = ("delta.appendOnly", "delta.enableChangeDataFeed")
         return not any(self.properties.get(name, "false").lower() != "false" for name in names)
-
-    def has_only(self, schema: pa.Schema) -> bool:
-        """Return whether the table has these columns and no other."""
-        names: list[str] = schema.names
-        return [field["name"] for field in self.fields] == names
 
     def columns(self, schema: pa.Schema) -> tuple[FileColumn, ...] | None:
         """Return some of the table's columns as its files have them; None if their types differ."""

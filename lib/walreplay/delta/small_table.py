@@ -444,14 +444,13 @@ def _with_versions(merge: _Merge) -> Rewritten | None:
     before, old = merge.before, merge.old
     end_lsn, end_at = map(before.sources.index, ("end_lsn", "end_at"))
     is_open = np.nonzero(old[end_lsn].is_null().to_numpy(zero_copy_only=False))[0]
-    bases, deleted = None, merge.flags("deleted")
+    bases = None
     # For each folded row the number of the version that it ends; -1 for none.
     ended: NDArray[np.int64] | None = np.full(merge.rows.num_rows, -1)
     if isinstance(before.rows, Keys):
         ended, bases = _ended_by_key(merge, before.rows, is_open)
     elif before.rows is not None:
         ended = _ended_by_image(merge, before.rows, is_open)
-        deleted = np.ones_like(deleted)  # without a key nothing is updated: all that is missing is deleted
     if ended is None:
         return None
     hit = ended >= 0
@@ -476,7 +475,7 @@ def _with_versions(merge: _Merge) -> Rewritten | None:
     columns[end_lsn] = _filled(old[end_lsn], gone, lsn)
     columns[end_at] = _filled(old[end_at], gone, time)
     counts = {"updated": len(gone), "deleted": 0, "inserted": len(opened), "copied": len(kept) - len(gone)}
-    counts |= merge.missing(hit, deleted)
+    counts |= merge.missing(hit, merge.flags("deleted"))
     return replace(merge, old=columns).rewritten(kept, opened, counts, bases, list(map(int, files)))
 
 

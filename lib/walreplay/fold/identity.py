@@ -326,11 +326,11 @@ def count_images(
 
 
 @kernel(given("bool"), given("int32"), *HASHES, TABLE, out("int32", ndim=2), out("int32"))
-def _follow_images(comes, epoch, first, second, table, stacks, partner):  # type: ignore[no-untyped-def]
+def _follow_images(comes, truncates, first, second, table, stacks, partner):  # type: ignore[no-untyped-def]
     places, slot_first, slot_second = table
     # Of each image the newest event that has added a row; of each event the next older one: a stack.
     newest, below = stacks[0], stacks[1]
-    has_epochs = epoch.shape[0] > 0
+    has_truncates = truncates.shape[0] > 0
     used = 0
     for event in range(comes.shape[0]):
         partner[event] = -1
@@ -339,7 +339,7 @@ def _follow_images(comes, epoch, first, second, table, stacks, partner):  # type
             used += 1
             newest[slot] = -1
         last = newest[slot]
-        if has_epochs and last >= 0 and epoch[last] < epoch[event]:
+        if has_truncates and last >= 0 and truncates[last] < truncates[event]:
             last = -1  # a truncate came between
         if comes[event]:
             below[event] = last
@@ -352,17 +352,19 @@ def _follow_images(comes, epoch, first, second, table, stacks, partner):  # type
     return used
 
 
-NO_EPOCHS: Final = np.zeros(0, np.int32)
+NO_TRUNCATES: Final = np.zeros(0, np.int32)
 """Of events without truncates between them."""
 
 
-def follow_images(comes: NDArray[np.bool_], image: Hashes, epoch: NDArray[np.int32] = NO_EPOCHS) -> NDArray[np.int32]:
+def follow_images(
+    comes: NDArray[np.bool_], image: Hashes, truncates: NDArray[np.int32] = NO_TRUNCATES
+) -> NDArray[np.int32]:
     """Follow equal rows: each one that goes is the newest of them.
 
     Args:
         comes: whether an event adds a row; otherwise it removes one.
         image: the hashes of the events' rows.
-        epoch: the number of truncates before each event.
+        truncates: the number of truncates before each event.
 
     Returns:
         for each added row the event that removes it, or -1; for each removed one the event that has added it, or -1 if
@@ -370,7 +372,7 @@ def follow_images(comes: NDArray[np.bool_], image: Hashes, epoch: NDArray[np.int
     """
     events = len(comes)
     stacks, partner = np.empty((2, events), np.int32), np.empty(events, np.int32)
-    _follow_images(comes, epoch, *image, *new_table(events), stacks, partner)
+    _follow_images(comes, truncates, *image, *new_table(events), stacks, partner)
     return partner
 
 

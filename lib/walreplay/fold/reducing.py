@@ -3,8 +3,8 @@
 Each row that the table had before the events is a *base*, named by its key.  A *version* is the row that an event
 leaves, named by that event's number.  It stays *open* until another event ends it, or a truncate.  `follow_keys`
 follows every row through the events: when each of its versions begins, what ends it, and which base its first version
-continues.  Inserted rows continue no base.  Truncates are not events: each event has an *epoch*, the number of
-truncates before it.  An open version of an earlier epoch counts for nothing, so truncates cost nothing per row.
+continues.  Inserted rows continue no base.  Truncates are not events: ``truncates`` has for each event how many come
+before it.  An open version of an event with fewer counts for nothing, so truncates cost nothing per row.
 
 Invariants, one slot per key:
 
@@ -32,7 +32,7 @@ import numpy as np
 
 from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import given, out, record
-from walreplay.fold.identity import HASHES, NO_EPOCHS, TABLE, new_table, slot_of
+from walreplay.fold.identity import HASHES, NO_TRUNCATES, TABLE, new_table, slot_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -94,11 +94,11 @@ class _Versions(NamedTuple):
 
 
 @helper
-def _version_before(event, version, epoch, end):  # type: ignore[no-untyped-def]
+def _version_before(event, version, truncates, end):  # type: ignore[no-untyped-def]
     """Return the version of a key in front of an event, which ends it there; of a mirror no end is kept."""
-    if epoch.shape[0] == 0 or version < 0:
+    if truncates.shape[0] == 0 or version < 0:
         return version
-    if epoch[version] < epoch[event]:
+    if truncates[version] < truncates[event]:
         return np.int32(NONE)  # a truncate has ended it
     end[version] = event
     return version
@@ -113,13 +113,13 @@ def _version_before(event, version, epoch, end):  # type: ignore[no-untyped-def]
     record(_Versions, out("int32"), out("int32", ndim=2), out("int32", ndim=2)),
     out("int64"),
 )
-def _follow_keys(events, epoch, lsn, table, slots, versions, conflicts):  # type: ignore[no-untyped-def]
+def _follow_keys(events, truncates, lsn, table, slots, versions, conflicts):  # type: ignore[no-untyped-def]
     action, expected, first, second, old_first, old_second, unchanged = events
     places, slot_first, slot_second = table
     open_version, key_event, key_is_old, base_expected = slots
     base, source, courses = versions
     end, previous, opener = courses[0], courses[1], courses[2]  # as in `FollowedRows`
-    is_history = epoch.shape[0] > 0
+    is_history = truncates.shape[0] > 0
     tracked = unchanged.shape[1]  # columns that some event does not bring (unchanged TOAST); others come whole
     used = 0
     for event in range(action.shape[0]):
@@ -131,12 +131,12 @@ def _follow_keys(events, epoch, lsn, table, slots, versions, conflicts):  # type
         if slot == used:
             used += 1
             # Behind a truncate the table is empty; otherwise the key's base is untouched.
-            open_version[slot] = NONE if is_history and epoch[event] > 0 else BASE
+            open_version[slot] = NONE if is_history and truncates[event] > 0 else BASE
             key_event[slot] = event
             key_is_old[slot] = 0
             # A MOVE needs a row under its old key.  Of the new key it says something only where it claims that.
             base_expected[slot] = expected[event] if kind != MOVE or expected[event] == CLAIMED else 0
-        version = _version_before(event, open_version[slot], epoch, end)
+        version = _version_before(event, open_version[slot], truncates, end)
         if expected[event] == CLAIMED and version >= 0:
             conflicts[0] += 1  # whether the table itself has a row, the MERGE finds out
         if kind == DELETE:
@@ -150,11 +150,11 @@ def _follow_keys(events, epoch, lsn, table, slots, versions, conflicts):  # type
             row_slot = slot_of(old_first, old_second, event, places, slot_first, slot_second, used)
             if row_slot == used:
                 used += 1
-                open_version[row_slot] = NONE if is_history and epoch[event] > 0 else BASE
+                open_version[row_slot] = NONE if is_history and truncates[event] > 0 else BASE
                 key_event[row_slot] = event
                 key_is_old[row_slot] = 1
                 base_expected[row_slot] = EXPECTED  # a MOVE changes a row that is there
-            version = _version_before(event, open_version[row_slot], epoch, end)
+            version = _version_before(event, open_version[row_slot], truncates, end)
             open_version[row_slot] = NONE
         open_version[slot] = event
         place, former = slot, row_slot  # of this version and of the one in front, in `base` and `source`
@@ -218,21 +218,21 @@ _NO_LSNS: Final = np.zeros(0, np.int64)
 
 
 def follow_keys(
-    events: KeyEvents, epoch: NDArray[np.int32] = NO_EPOCHS, lsn: NDArray[np.int64] = _NO_LSNS
+    events: KeyEvents, truncates: NDArray[np.int32] = NO_TRUNCATES, lsn: NDArray[np.int64] = _NO_LSNS
 ) -> FollowedRows:
     """Follow rows with a key through events in commit order.
 
     Args:
-        epoch: for a history, the number of truncates before each event.
+        truncates: for a history, the number of truncates before each event.
         lsn: for a history, the events' commit LSNs.
     """
     count, tracked = events.unchanged.shape
     capacity = count + int(np.count_nonzero(events.action == MOVE))  # a MOVE touches two keys, any other event one
     slots = _KeySlots(*(np.empty(capacity, kind) for kind in (np.int32, np.int32, np.uint8, np.uint8)))
-    courses = end, previous, opener = np.empty((3, len(epoch)), np.int32)
+    courses = end, previous, opener = np.empty((3, len(truncates)), np.int32)
     base, source = np.empty(capacity, np.int32), np.empty((capacity, tracked), np.int32)
     conflicts = np.zeros(1, np.int64)
-    used = _follow_keys(*events, epoch, lsn, *new_table(capacity), *slots, base, source, courses, conflicts)
+    used = _follow_keys(*events, truncates, lsn, *new_table(capacity), *slots, base, source, courses, conflicts)
     touched = slots.key_event[:used], slots.key_is_old[:used], slots.base_expected[:used]
     rows = end, previous, opener, source, base, slots.open_version[:used]
     return FollowedRows(*rows, *touched, int(conflicts[0]))
@@ -334,30 +334,14 @@ def fold_between_moves(events: KeyEvents) -> Folded:
         one row per run, and each `MOVE` as a row of its own: ``row`` and ``base`` are its event.
     """
     action, expected, *hashes, unchanged = events
-    moves, others = np.flatnonzero(action == MOVE), np.flatnonzero(action != MOVE)
-    capacity = len(action) + len(moves)
-    run_of_event = np.empty(len(action), np.uint64)
-    _number_runs(action, *hashes, *new_table(capacity), np.empty(capacity, np.int64), run_of_event)
-    # A run's number takes the place of a key's hash: all halves are equal, and no two runs share it.
-    runs = run_of_event[others]
-    folded = fold_keys(KeyEvents(action[others], expected[others], runs, runs, runs, runs, unchanged[others]))
-
-    def to_events(event_numbers: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Translate to the events' own numbers; numbers below 0 stay."""
-        if not len(others):
-            return event_numbers
-        return np.where(event_numbers >= 0, others[np.maximum(event_numbers, 0)], event_numbers).astype(np.int32)
-
-    move_events, no = moves.astype(np.int32), np.zeros(len(moves), np.bool_)
-    sources = np.where(unchanged[moves] == 1, np.int32(KEEP), move_events[:, None])  # the old row's value stays
-    return Folded(
-        row=np.concatenate([to_events(folded.row), move_events]),
-        source=np.concatenate([to_events(folded.source), sources]),
-        base=np.concatenate([to_events(folded.base), move_events]),
-        base_is_old=np.concatenate([folded.base_is_old, no]),
-        expected=np.concatenate([folded.expected, expected[moves]]),
-        reset=np.concatenate([folded.reset, no]),
-        conflicts=folded.conflicts,
+    is_move = action == MOVE
+    capacity = len(action) + int(np.count_nonzero(is_move))
+    runs = np.empty(len(action), np.uint64)
+    _number_runs(action, *hashes, *new_table(capacity), np.empty(capacity, np.int64), runs)
+    # A run's number takes the place of a key's hash: all halves are equal, and no two runs share it.  As an update in a
+    # run of its own, a MOVE goes on with its base.
+    return fold_keys(
+        KeyEvents(np.where(is_move, np.uint8(UPDATE), action), expected, runs, runs, runs, runs, unchanged)
     )
 
 

@@ -306,7 +306,7 @@ def version_rows(
         end, gone = np.full(events.rows, -1, np.int32), np.zeros(events.rows, np.bool_)  # only truncates end rows
     else:
         gone = events.action < 0
-        end = follow_images(~gone, image_hashes(events), bucket.epoch)
+        end = follow_images(~gone, image_hashes(events), bucket.truncates)
     yield from _images_closed(bucket, np.nonzero(gone & (end < 0))[0])
     span = _Span.of(bucket, end)
     for part in output_parts(np.nonzero(span.is_seen & ~gone)[0]):
@@ -329,7 +329,7 @@ class _Bucket:
 
     events: Events
     emptied: Emptied
-    epoch: NDArray[np.int32]
+    truncates: NDArray[np.int32]
     identity: Identity
     names: Sequence[str]
     schema: pa.Schema
@@ -348,10 +348,10 @@ class _Span:
         start, top = bucket.events.lsns, _marks(bucket.events).top
         ended, end_events = end >= 0, np.maximum(end, 0)
         lsn, time = np.where(ended, start[end_events], _OPEN), np.where(ended, top[end_events], 0)
-        taken = ~ended & (bucket.epoch < len(bucket.emptied.lsn))  # a truncate ends what is open
+        taken = ~ended & (bucket.truncates < len(bucket.emptied.lsn))  # a truncate ends what is open
         if taken.any():
-            epoch = bucket.epoch[taken]
-            lsn[taken], time[taken] = bucket.emptied.lsn[epoch], bucket.emptied.top[epoch]
+            following = bucket.truncates[taken]  # the number of the next one
+            lsn[taken], time[taken] = bucket.emptied.lsn[following], bucket.emptied.top[following]
         return cls(start, lsn, time)
 
     @property
@@ -364,7 +364,7 @@ def _keyed(bucket: _Bucket, watched: Sequence[int] | None, table: str | None) ->
     events, identity, names = bucket.events, bucket.identity, bucket.names
     partial = sorted(events.unchanged)
     hashes = key_hashes(events, identity, names)
-    followed = follow_keys(key_events(events, hashes), bucket.epoch, events.lsns)
+    followed = follow_keys(key_events(events, hashes), bucket.truncates, events.lsns)
     if followed.conflicts:
         raise not_unique(table, followed.conflicts, identity)
     yield from _bases_closed(bucket, followed)
@@ -397,7 +397,7 @@ def _keyed(bucket: _Bucket, watched: Sequence[int] | None, table: str | None) ->
 
 
 def _bases_closed(bucket: _Bucket, followed: FollowedRows) -> Iterator[pa.RecordBatch]:
-    closes = bucket.epoch[followed.key_event] == 0  # behind a truncate no base is left
+    closes = bucket.truncates[followed.key_event] == 0  # behind a truncate no base is left
     for part in output_parts(np.nonzero(closes | (followed.expected == EXPECTED))[0]):
         event, is_old = followed.key_event[part], followed.key_is_old[part] == 1
         base = np.where(closes[part], event, np.int32(-1))
@@ -410,7 +410,8 @@ def _images_closed(bucket: _Bucket, gone: NDArray[np.intp]) -> Iterator[pa.Recor
     for part in output_parts(gone):
         rows = bucket.events.take(part)
         expected = np.where(rows.expected > 0, EXPECTED, 0).astype(np.uint8)
-        columns = _closed(bucket.events, part, bucket.epoch[part] == 0, expected)
+        columns = _closed(bucket.events, part, bucket.truncates[part] == 0, expected)
+        columns["deleted"] = np.ones(len(part), np.bool_)  # without a key, an update removes a row and adds another one
         yield batch_of(columns | numbered("c", rows.columns) | {"rescued": rows.rescued}, bucket.schema)
 
 

@@ -149,14 +149,14 @@ class TransactionLog:
         # Without copies there is one session's worth of LSNs, all above what was applied.
         if self.staging.has(TRANSACTIONS_TABLE):
             constants = {"run": pa.array([state.run]), "gid": pa.nulls(1, pa.string())}
-            append.write_staged(self.staging.staged(spark, TRANSACTIONS_TABLE), TRANSACTION, constants)
+            append.write_staged(self.staging.staged(spark, TRANSACTIONS_TABLE), constants)
         parts = self._together(spark)
         if parts is not None:
             with settings(spark, delta.FEW_ROWS):
                 append.write_frame(_recorded(parts, state))
 
     def _append_messages(self, state: State, spark: SparkSession, append: Append) -> None:
-        append.write_staged(self.staging.staged(spark, MESSAGES_TABLE), MESSAGE, {"run": pa.array([state.run])})
+        append.write_staged(self.staging.staged(spark, MESSAGES_TABLE), {"run": pa.array([state.run])})
 
     def _highest(self, copies: DataFrame) -> dict[int, int]:
         rows = copies.groupBy("session").agg(f.max("commit_lsn").alias("highest")).collect()

@@ -338,11 +338,6 @@ class Merge:
         return "" if share is None else f"{is_own(share, 't.')} AND "
 
     @property
-    def counted_as(self) -> Mode:
-        """How what its rows find, and do not, is counted: of a history as of a table with a key."""
-        return self.identity.mode if self.plan.metadata.rows is not RowKind.VERSION else Mode.KEYED
-
-    @property
     def commented_schema(self) -> pa.Schema:
         """The same columns, with what a table that is made of them is to say."""
         return with_comments(self.schema, self.plan.comment, self.comments({}))

@@ -20,11 +20,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
-import pyspark
 
 from walreplay.delta import statements as delta
 from walreplay.delta.data_files import DataFile, DataFileWriter, FileColumn
-from walreplay.delta.local import ATTEMPTS, LocalTable, forget_tables
+from walreplay.delta.local import ATTEMPTS, LeftToSpark, LocalTable, forget_tables
 from walreplay.delta.statements import TableDefinition, sql_schema
 from walreplay.delta.target import TableName, Target, opened_in, tells
 from walreplay.errors import TargetError
@@ -36,14 +35,14 @@ from walreplay.session.reach import folder_of, staging_folder
 from walreplay.spark.reached import Reached, ReachedCatalog, ReachedRoot
 from walreplay.spark.staging import Rows, Staging
 from walreplay.spark.workers.fold import FoldTask
-from walreplay.spark.workers.rows import Work
-from walreplay.spark.workers.write import FILES, FilesWritten, FileTask, write_batches, write_folded, write_records
+from walreplay.spark.workers.rows import Work, unpack_batches
+from walreplay.spark.workers.write import FILES, FilesWritten, FileTask, write_batches, write_folded
 from walreplay.table.cases import CommitKind
 from walreplay.table.table_run import Merge
-from walreplay.writing.by_statements import MergeFold, OneRow, TableWriter, merge_fold
-from walreplay.writing.merge import APPENDED, Written, appended
+from walreplay.writing.by_statements import OneRow, TableWriter, merge_fold
+from walreplay.writing.merge import APPENDED, Written, lost_counts
 from walreplay.writing.one_row import FileRow
-from walreplay.writing.rewrite import OTHER_COLUMNS, Rewrite, begin_rewrite
+from walreplay.writing.rewrite import OTHER_COLUMNS, check_rewritten, rewrite_fold
 from walreplay.writing.writer import Append, Fold
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class FileAppend(Append):
         """Write a few rows that the driver has."""
         columns = zip(zip(*rows, strict=True), self._columns, strict=True)
         arrays = [pa.array(values, column.type) for values, column in columns]  # Arrow takes a tuple for a struct
-        with DataFileWriter(self._table.folder, self._columns, written_by=pyspark.__version__) as writer:
+        with DataFileWriter(self._table.folder, self._columns) as writer:
             writer.write(pa.RecordBatch.from_arrays(arrays, names=[column.name for column in self._columns]))
             file = writer.close()  # None: there were no rows
         if file is not None:
@@ -74,21 +73,19 @@ class FileAppend(Append):
         Args:
             sources: for each of the table's columns, the folded rows' column that it is filled from.
         """
-        return partial(write_folded, task=task, files=self._task(sources))
+        return partial(write_folded, task=task, files=self._task(sources), is_new=True)
 
     def add(self, written: FilesWritten) -> None:
         """Add files that executors have written."""
         self._files += written.files
 
-    def write_staged(self, staged: Rows, schema: pa.Schema, constants: Mapping[str, pa.Array]) -> None:
+    def write_staged(self, staged: Rows, constants: Mapping[str, pa.Array]) -> None:
         """Have executors write staged records."""
-        sources = [column.name for column in self._columns]
-        self._write(staged, partial(write_records, constants=dict(constants), files=self._task(sources)))
+        self._write(staged, partial(unpack_batches, constants=constants))
 
     def write_frame(self, frame: DataFrame) -> None:
         """Have executors write the rows of a query, whose columns are the table's."""
-        sources = [column.name for column in self._columns]
-        self._write(frame, partial(write_batches, files=self._task(sources)))
+        self._write(frame)
 
     def commit(self, commit: delta.CommitId, *, follows: bool = True) -> int | None:
         """Commit what was written."""
@@ -96,16 +93,14 @@ class FileAppend(Append):
         return self._table.commit(self._files, commit, attempts=ATTEMPTS if follows else 1)
 
     def _task(self, sources: Sequence[str]) -> FileTask:
-        return FileTask(self._table.folder, self._columns, tuple(sources), pyspark.__version__)
+        return FileTask(self._table.folder, self._columns, tuple(sources))
 
-    def _write(self, rows: Rows, work: Work) -> None:
-        self.add(FilesWritten.of(rows.mapInArrow(work, sql_schema(FILES)).collect()))
+    def _write(self, rows: Rows, work: Work | None = None) -> None:
+        write = partial(write_batches, files=self._task([column.name for column in self._columns]), work=work)
+        self.add(FilesWritten.of(rows.mapInArrow(write, sql_schema(FILES)).collect()))
 
 
 # Folds
-
-_NOT_REWRITTEN: Final = "it is too large once it is read, or its rows are not plain"
-_CHANGED: Final = "somebody has changed it meanwhile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,28 +111,10 @@ class AppendFold(Fold):
 
     def commit(self, spark: SparkSession, written: FilesWritten) -> Written:
         """Commit the files; the table gets the same rows as by a statement (`WriteFold`)."""
-        counts = appended(self.merge.counted_as, written.counts)
+        counts = lost_counts(written.counts)
         self.append.add(written)
         version = self.append.commit(counts.counted(self.merge))
         return Written(counts, {APPENDED: str(written.rows)}, version, "files")
-
-
-@dataclass(frozen=True, slots=True)
-class RewriteFold(Fold):
-    """Rows that the folding task writes together with the table's other rows, or keeps for a MERGE if it cannot."""
-
-    rewrite: Rewrite
-    otherwise: MergeFold
-
-    def commit(self, spark: SparkSession, written: FilesWritten) -> Written:
-        """Commit the rewritten table, or MERGE the kept rows."""
-        if written.replaced is None:  # the task has found that it cannot rewrite the table
-            return replace(self.otherwise.commit(spark, written), reason=_NOT_REWRITTEN)
-        rewritten = self.rewrite.commit(written, self.merge)
-        if rewritten is not None:
-            return rewritten
-        # Somebody has changed the table in between.
-        return replace(self.otherwise.commit(spark, self.otherwise.run(spark)), reason=_CHANGED)
 
 
 # The writer
@@ -154,29 +131,66 @@ class FileWriter(TableWriter):
 
     def begin_append(self, spark: SparkSession, definition: TableDefinition, *, create: bool) -> Append:
         """Begin to append to a table."""
-        append = self._append(spark, definition, create=create)
-        return super().begin_append(spark, definition, create=create) if isinstance(append, str) else append
+        try:
+            return self._append(spark, definition, create=create)
+        except LeftToSpark:
+            return super().begin_append(spark, definition, create=create)
 
-    def _folder_or_reason(self, spark: SparkSession, table: TableName) -> Folder | str:
+    def fold(self, spark: SparkSession, staging: Staging, merge: Merge, reason: str = "") -> Fold:
+        """Begin to bring an epoch's rows to their table."""
+        try:
+            return self._fold(spark, staging, merge)
+        except LeftToSpark as left:
+            return super().fold(spark, staging, merge, str(left))
+
+    # What follows raises `LeftToSpark` if a statement has to write the rows.
+
+    def _fold(self, spark: SparkSession, staging: Staging, merge: Merge) -> Fold:
+        """Return a fold whose files delta-rs commits."""
+        run, table, kind = merge.run, merge.plan.table, merge.case.commit
+        if kind is CommitKind.OVERWRITE:
+            raise LeftToSpark("its rows are overwritten")
+        if run.needs_statements:
+            raise LeftToSpark("it is clustered by a column for which files that Python writes have no statistics")
+        if kind is CommitKind.MERGE:
+            check_rewritten(merge)
+            return rewrite_fold(self._open(spark, table), merge_fold(spark, staging, merge))
+        creates = kind is CommitKind.CREATE
+        if creates and table.path is None:
+            # The statement that makes it is no commit that another run's would keep from being made.
+            run.check_lock()
+        schema = merge.commented_schema if creates else merge.schema
+        definition = TableDefinition(table, schema, dict(merge.plan.layout.properties))
+        append = self._append(spark, definition, merge.commit, create=creates)
+        work = append.folding(merge.fold_task, [source for _, source in merge.pairs])
+        return AppendFold(merge.events(spark, staging), work, merge, append)
+
+    def _append(
+        self, spark: SparkSession, definition: TableDefinition, commit: delta.CommitId | None = None, *, create: bool
+    ) -> FileAppend:
+        table = self._made(spark, definition, commit) if create else self._open(spark, definition.name)
+        columns = table.columns(definition.schema)
+        if columns is None:
+            raise LeftToSpark(OTHER_COLUMNS)
+        return FileAppend(table, columns)
+
+    def _folder(self, spark: SparkSession, table: TableName) -> Folder:
         folder = self._reached.located(spark, table)
         if folder is None or not self._reached.by_workers(folder):
-            return "driver and workers do not reach its folder"
+            raise LeftToSpark("driver and workers do not reach its folder")
         return folder
 
-    def _open_or_reason(self, spark: SparkSession, table: TableName) -> LocalTable | str:
-        """Open a table, or return the reason why that is not possible."""
-        folder = self._folder_or_reason(spark, table)
-        if isinstance(folder, str):
-            return folder
-        opened = opened_in(folder)
+    def _open(self, spark: SparkSession, table: TableName) -> LocalTable:
+        opened = opened_in(self._folder(spark, table))
         if opened is None:
-            return "delta-rs does not read it"
-        return opened.obstacle or opened if opened.version >= 0 else "it is not there"
+            raise LeftToSpark("delta-rs does not read it")
+        obstacle = opened.obstacle if opened.version >= 0 else "it is not there"
+        if obstacle is not None:
+            raise LeftToSpark(obstacle)
+        return opened
 
-    def _make_or_reason(
-        self, spark: SparkSession, new: TableDefinition, commit: delta.CommitId | None
-    ) -> LocalTable | str:
-        """Begin a table, or return the reason why that is not possible; a catalog's is made now, and has no rows yet.
+    def _made(self, spark: SparkSession, new: TableDefinition, commit: delta.CommitId | None) -> LocalTable:
+        """Begin a table; a catalog's is made now, and has no rows yet.
 
         Args:
             commit: the one that will bring the rows; None if it does not matter who has made the table.
@@ -185,70 +199,21 @@ class FileWriter(TableWriter):
             TargetError: somebody else has made the table, or written to it, since it was found not to be there.
         """
         if new.name.path is not None:
-            folder = self._folder_or_reason(spark, new.name)
-            return folder if isinstance(folder, str) else LocalTable.new(folder, new.schema, new.properties)
+            return LocalTable.new(self._folder(spark, new.name), new.schema, new.properties)
         delta.create_table(spark, new, commit)  # so that the catalog knows it
         steps.reached(f"table made: {new.name.text}")
-        opened = self._open_or_reason(spark, new.name)
-        if isinstance(opened, str):
-            return opened
+        opened = self._open(spark, new.name)
         first_id = next((first.id for first in opened.history(1)), None)
         # Version 0 is the statement's own: somebody else's table has another mark, or rows already.
         if opened.version == 0 and (commit is None or first_id == replace(commit, number=0)):
             return opened
         if commit is None:
-            return "somebody else has written to it since it was made"
+            raise LeftToSpark("somebody else has written to it since it was made")
         raise TargetError(
             "somebody else has made the table, or has written to it, while the run was at work",
             path=new.name.text,
             remedy="Nothing was written to it; run again, which says whose the table is",
         )
-
-    def _append(
-        self, spark: SparkSession, definition: TableDefinition, commit: delta.CommitId | None = None, *, create: bool
-    ) -> FileAppend | str:
-        table = definition.name
-        opened = self._make_or_reason(spark, definition, commit) if create else self._open_or_reason(spark, table)
-        if isinstance(opened, str):
-            return opened
-        columns = opened.columns(definition.schema)
-        return OTHER_COLUMNS if columns is None else FileAppend(opened, columns)
-
-    def fold(self, spark: SparkSession, staging: Staging, merge: Merge, reason: str = "") -> Fold:
-        """Begin to bring an epoch's rows to their table."""
-        fold = self._fold_or_reason(spark, staging, merge)
-        return super().fold(spark, staging, merge, fold) if isinstance(fold, str) else fold
-
-    def _fold_or_reason(self, spark: SparkSession, staging: Staging, merge: Merge) -> Fold | str:
-        """Return a fold whose files delta-rs commits, or the reason why a statement has to write the rows."""
-        run, table, kind = merge.run, merge.plan.table, merge.case.commit
-        if kind is CommitKind.OVERWRITE:
-            return "its rows are overwritten"
-        if run.needs_statements:
-            return "it is clustered by a column for which files that Python writes have no statistics"
-        if kind is not CommitKind.MERGE:
-            creates = kind is CommitKind.CREATE
-            if creates and table.path is None:
-                # The statement that makes it is no commit that another run's would keep from being made.
-                run.check_lock()
-            schema = merge.commented_schema if creates else merge.schema
-            definition = TableDefinition(table, schema, dict(merge.plan.layout.properties))
-            append = self._append(spark, definition, merge.commit, create=creates)
-            if isinstance(append, str):
-                return append
-            work = append.folding(merge.fold_task, [source for _, source in merge.pairs])
-            return AppendFold(merge.events(spark, staging), work, merge, append)
-        if not merge.epoch.rows:
-            return "there are no rows for it"
-        if merge.plan.metadata.share is not None:
-            return "several sources share it"
-        if run.tasks > 1:
-            return "its changes are many"
-        rewrite = begin_rewrite(merge, partial(self._open_or_reason, spark, table))
-        if isinstance(rewrite, str):
-            return rewrite
-        work, otherwise = rewrite.folding(merge, staging.folder), merge_fold(spark, staging, merge)
-        return RewriteFold(otherwise.rows, work, merge, rewrite, otherwise)
 
 
 _SWITCH: Final = "WALREPLAY_COMMITS"

@@ -30,13 +30,13 @@ from walreplay.session.folders import Folder
 from walreplay.session.isolation import settings
 from walreplay.spark.reached import Reached
 from walreplay.spark.staging import Rows, Staging
-from walreplay.spark.workers.write import FilesWritten, unpack_with, write_folded
+from walreplay.spark.workers.rows import unpack_batches
+from walreplay.spark.workers.write import FilesWritten, FileTask, write_folded
 from walreplay.table.cases import CommitKind
 from walreplay.table.table_run import Merge
 from walreplay.writing.history import merge_versions
-from walreplay.writing.merge import APPENDED, MATERIALIZE, Written, appended, merge_keyed, write_rows
+from walreplay.writing.merge import APPENDED, MATERIALIZE, Written, lost_counts, merge_keyed, write_rows
 from walreplay.writing.multiset import merge_multiset
-from walreplay.writing.rewrite import keeping, keeping_files
 from walreplay.writing.writer import Append, Condition, Fold
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class TableWriter:
             return merge_fold(spark, staging, merge, reason)
         task, folder = merge.fold_task, staging.folder
         schema = pa.schema([task.schema.field(source) for _, source in merge.pairs])
-        work = partial(write_folded, task=task, files=keeping_files(schema, folder))
+        work = partial(write_folded, task=task, files=FileTask.keeping(folder, schema), is_new=True)
         return WriteFold(merge.events(spark, staging), work, merge, schema, folder, reason=reason)
 
 
@@ -202,10 +202,11 @@ class StatementAppend(Append):
         """Write a few rows that the driver has."""
         self.write_frame(delta.local_rows(self.spark, rows, self.definition.schema))
 
-    def write_staged(self, staged: Rows, schema: pa.Schema, constants: Mapping[str, pa.Array]) -> None:
+    def write_staged(self, staged: Rows, constants: Mapping[str, pa.Array]) -> None:
         """Have executors write staged records."""
-        all_columns = pa.schema([*schema, *(pa.field(name, value.type) for name, value in constants.items())])
-        self.write_frame(staged.mapInArrow(partial(unpack_with, constants=dict(constants)), sql_schema(all_columns)))
+        schema = self.definition.schema
+        work = partial(unpack_batches, constants=constants, names=schema.names)
+        self.write_frame(staged.mapInArrow(work, sql_schema(schema)))
 
     def write_frame(self, frame: DataFrame) -> None:
         """Have executors write the rows of a query, whose columns are the table's."""
@@ -257,7 +258,7 @@ class WriteFold(_StagedFold):
 
     def commit(self, spark: SparkSession, written: FilesWritten) -> Written:
         """Make the table's commit."""
-        counts = appended(self.merge.counted_as, written.counts)
+        counts = lost_counts(written.counts)
         merge, kind = self.merge, self.merge.case.commit
         if kind is CommitKind.OVERWRITE:  # its columns may be new
             merge.run.layout(spark).ensure(needed_by(declared(merge.schema)))
@@ -299,4 +300,5 @@ def _is_small(spark: SparkSession, table: TableName) -> bool:
 def merge_fold(spark: SparkSession, staging: Staging, merge: Merge, reason: str = "") -> MergeFold:
     """Begin to fold an epoch's rows for a MERGE."""
     task, folder = merge.fold_task, staging.folder
-    return MergeFold(merge.events(spark, staging), keeping(task, folder), merge, task.schema, folder, reason=reason)
+    work = partial(write_folded, task=task, files=FileTask.keeping(folder, task.schema))
+    return MergeFold(merge.events(spark, staging), work, merge, task.schema, folder, reason=reason)

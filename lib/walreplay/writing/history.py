@@ -17,7 +17,6 @@ from pyspark.sql import functions as f
 
 from walreplay.config.keys import HISTORY_COLUMNS
 from walreplay.delta import statements as delta
-from walreplay.delta.statements import sql_type
 from walreplay.delta.target import quote
 from walreplay.fold.events import Mode
 from walreplay.fold.versions import ends_early
@@ -28,11 +27,14 @@ from walreplay.writing.merge import (
     RowCounts,
     Written,
     image_of,
+    inserting,
     kept_rows,
+    kept_values,
+    lost_counts,
     match_moved,
     merged,
-    merged_rescued,
     refuse_claimed,
+    table_value,
 )
 from walreplay.writing.multiset import ImageSql, image_of_rows
 
@@ -59,7 +61,7 @@ def with_continued(spark: SparkSession, kept: DataFrame, merge: Merge, open_rows
     assert merge.epoch.watched is not None
     meets_base = " OR ".join(["closes", "may_continue", *(f"k{number}" for number in merge.epoch.tracked)])
     kept.where(meets_base).selectExpr("*", "true AS matches").createOrReplaceTempView(_WATCHED_SOURCE)
-    values = values_with_bases(merge)
+    values = kept_values(merge)
     listed = [f"{values.get(name, f's.{name}')} AS {name}" for name in kept.columns]
     joined = spark.sql(
         f"SELECT {', '.join([*listed, *_base_columns(merge)])} FROM {_WATCHED_SOURCE} AS s "
@@ -76,17 +78,6 @@ def with_continued(spark: SparkSession, kept: DataFrame, merge: Merge, open_rows
     return decided.select(*kept.columns, "replaces").unionByName(rest)
 
 
-def values_with_bases(merge: Merge) -> dict[str, str]:
-    """Write, by the rows' columns, what versions have that the source did not send again: the open version's values."""
-    values = {}
-    for number in merge.epoch.tracked:
-        values[f"c{number}"] = f"CASE WHEN s.k{number} THEN {_open_value(merge, number)} ELSE s.c{number} END"
-    rescued = merge.plan.metadata.rescued_data
-    if rescued is not None and merge.epoch.tracked:
-        values["rescued"] = merged_rescued(merge, quote(rescued))
-    return values
-
-
 def _base_columns(merge: Merge) -> list[str]:
     """Write the columns that `walreplay.fold.versions.continue_bases` needs of the table's open versions."""
     assert merge.epoch.watched is not None
@@ -94,15 +85,8 @@ def _base_columns(merge: Merge) -> list[str]:
     return [
         f"t.{_START_LSN} IS NOT NULL AS found",
         f"{'CAST(NULL AS STRING)' if rescued is None else f't.{quote(rescued)}'} AS o_rescued",
-        *(f"{_open_value(merge, number)} AS o{number}" for number in merge.epoch.watched),
+        *(f"{table_value(merge, number)} AS o{number}" for number in merge.epoch.watched),
     ]
-
-
-def _open_value(merge: Merge, number: int) -> str:
-    """Write a value of the table's open version, in the type that the rows have."""
-    value = f"t.{quote(merge.shape.columns[number].name)}"
-    # Where a table is shared, another source may have widened the column, and what is compared are hashes.
-    return value if merge.plan.metadata.share is None else f"CAST({value} AS {sql_type(merge.type_of(number).arrow)})"
 
 
 _SOURCE: Final = "walreplay_versions"
@@ -127,25 +111,12 @@ def merge_versions(spark: SparkSession, rows: DataFrame, totals: Mapping[str, in
     if merge.identity.mode is Mode.KEYED:
         return _merge_keyed(spark, rows, totals, merge)
     rows.selectExpr("*", *_OWN_PLACE).createOrReplaceTempView(_SOURCE)  # mode APPEND: no change closes one
-    return _commit(spark, merge, _SAME_VERSION, _lost_counts(totals))
+    return _commit(spark, merge, _SAME_VERSION, lost_counts(totals))
 
 
 def _open_rows(merge: Merge) -> str:
     """Write a query for the table's open versions."""
     return f"(SELECT * FROM {merge.own_rows} WHERE {_END_LSN} IS NULL)"  # an open version has no end
-
-
-def _lost_counts(totals: Mapping[str, int], *, updates: int = 0, deletes: int = 0) -> RowCounts:
-    """Return the counts of rows, with those that the table should have and does not.
-
-    Args:
-        totals: what is known without the table: a truncate of the run has taken these.
-    """
-    return RowCounts(
-        unknown=totals.get("unknown", 0),
-        without_base=totals.get("live", 0) + updates,
-        deletes_without_row=totals.get("gone", 0) + deletes,
-    )
 
 
 def _commit(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) -> Written:
@@ -155,13 +126,13 @@ def _commit(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) ->
         match: finds a closing row's version among the open ones.
     """
     if merge.empties is None:  # no truncate
-        return merged(spark, merge, counts, partial(_statement, merge, match))
+        return _merge(spark, merge, match, counts)
     if merge.identity.mode is Mode.KEYED:
         _placed(spark, merge, match).createOrReplaceTempView(_SOURCE)
     rows = spark.table(_SOURCE).unionByName(_emptied(spark, merge, *merge.empties))
     with kept_rows(spark, rows) as kept:
         kept.createOrReplaceTempView(_SOURCE)
-        return merged(spark, merge, counts, partial(_statement, merge, _SAME_VERSION))
+        return _merge(spark, merge, _SAME_VERSION, counts)
 
 
 def _placed(spark: SparkSession, merge: Merge, match: str) -> DataFrame:
@@ -205,19 +176,17 @@ def _replaces(merge: Merge, ends: str) -> str:
     return f"WHEN MATCHED AND s.replaces THEN UPDATE SET {', '.join([*assignments, ends])} "
 
 
-def _statement(merge: Merge, match: str, marking: delta.Marking) -> str:
+def _merge(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) -> Written:
     ends = f"t.{_END_AT} = s.closes_at, t.{_END_LSN} = s.closes_lsn"
-    columns = ", ".join(target for target, _ in merge.pairs)
-    values = ", ".join(f"s.{source}" for _, source in merge.pairs)
-    return (
-        f"MERGE INTO {merge.plan.table.sql} AS t USING {_SOURCE} AS s "
-        f"ON {merge.is_own}{_touches(merge)} AND t.{_END_LSN} IS NULL AND {match}{marking('s.opens')} "
+    clauses = (
         f"{refuse_claimed(merge) if merge.identity.mode is Mode.KEYED else ''}"
         f"WHEN MATCHED AND (t.{_START_LSN} > s.closes_lsn OR t.{_START_AT} > s.closes_at) "
         f"THEN UPDATE SET t.{_END_LSN} = raise_error({delta.literal(refusal_text(ends_early(merge.plan.name)))}) "
         f"{_replaces(merge, ends)}WHEN MATCHED THEN UPDATE SET {ends} "
-        f"WHEN NOT MATCHED AND s.opens THEN INSERT ({columns}) VALUES ({values})"
+        f"WHEN NOT MATCHED AND s.opens THEN {inserting(merge)}"
     )
+    is_ended = f"{_touches(merge)} AND t.{_END_LSN} IS NULL AND {match}"
+    return merged(spark, merge, counts, _SOURCE, is_ended, clauses, marked="s.opens")
 
 
 # Tables with a key.
@@ -230,7 +199,7 @@ def _merge_keyed(spark: SparkSession, kept: DataFrame, totals: Mapping[str, int]
         f"SELECT count_if(NOT s.deleted) AS updates, count_if(s.deleted) AS deletes FROM {_SOURCE} AS s "
         f"LEFT ANTI JOIN {_open_rows(merge)} AS t ON {match} WHERE s.closes AND s.expected"
     ).collect()
-    counts = _lost_counts(totals, updates=row.updates, deletes=row.deletes)
+    counts = lost_counts(totals) + RowCounts(without_base=row.updates, deletes_without_row=row.deletes)
     if merge.epoch.watched is not None:
         rows = with_continued(spark, kept, merge, _open_rows(merge))
         with kept_rows(spark, rows) as decided:
@@ -258,7 +227,7 @@ def _filled(spark: SparkSession, kept: DataFrame, merge: Merge) -> DataFrame:
     """Return versions with the values of the table's own ones that the source did not send again."""
     keeps = " OR ".join(f"k{number}" for number in merge.epoch.tracked)
     kept.selectExpr("*", f"opens AND ({keeps}) AS matches").createOrReplaceTempView(_SOURCE)
-    values = values_with_bases(merge)
+    values = kept_values(merge)
     listed = ", ".join(f"{values.get(name, f's.{name}')} AS {name}" for name in kept.columns)
     return spark.sql(f"SELECT {listed} FROM {_SOURCE} AS s LEFT JOIN {_open_rows(merge)} AS t ON {match_moved(merge)}")
 
@@ -296,6 +265,4 @@ def _merge_images(spark: SparkSession, kept: DataFrame, totals: Mapping[str, int
         with kept_rows(spark, opened.unionByName(ended)) as rows:
             rows.createOrReplaceTempView(_SOURCE)
             missing = rows.where("closes AND expected AND base_lsn IS NULL").count()
-            lost = totals.get("live", 0) + totals.get("gone", 0)
-            counts = _lost_counts({"unknown": totals.get("unknown", 0)}, deletes=missing + lost)
-            return _commit(spark, merge, _SAME_VERSION, counts)
+            return _commit(spark, merge, _SAME_VERSION, lost_counts(totals) + RowCounts(deletes_without_row=missing))

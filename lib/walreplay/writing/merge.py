@@ -9,10 +9,9 @@ even that if the configuration itself leaves rows out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, replace
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -22,10 +21,10 @@ from pyspark.sql import functions as f
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import LoggedCommit
 from walreplay.delta.opened import OpenedTable
-from walreplay.delta.statements import sql_schema
+from walreplay.delta.statements import sql_schema, sql_type
 from walreplay.delta.target import quote
 from walreplay.errors import CaptureError, listed
-from walreplay.fold.events import Claim, Mode
+from walreplay.fold.events import Claim
 from walreplay.names import source_oid
 from walreplay.report import WriterKind
 from walreplay.session.isolation import has_own_sessions, settings
@@ -193,17 +192,14 @@ def write_rows(
     delta.write(frame, table.name, mode, commit, create=new, new_schema=overwrites)
 
 
-def appended(mode: Mode, totals: Mapping[str, int]) -> RowCounts:
-    """Return the counts of rows that were added to a table.
+def lost_counts(totals: Mapping[str, int]) -> RowCounts:
+    """Return the counts of rows whose table has none that their changes require.
 
     Args:
-        totals: totals over the rows, by name.
+        totals: totals over the rows, by name (`walreplay.spark.workers.fold.FoldTask.counts_of`).
     """
-    unknown = totals.get("unknown", 0)
-    if mode is Mode.KEYED:
-        # The table had no rows, so none of these bases can have been there.
-        return RowCounts(unknown=unknown, without_base=totals.get("live", 0), deletes_without_row=totals.get("gone", 0))
-    return RowCounts(unknown=unknown, deletes_without_row=totals.get("missing", 0))
+    live, gone = totals.get("live", 0), totals.get("gone", 0)
+    return RowCounts(unknown=totals.get("unknown", 0), without_base=live, deletes_without_row=gone)
 
 
 MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
@@ -235,11 +231,26 @@ _MERGED: Final = {
 }
 
 
-def merged(spark: SparkSession, merge: Merge, counts: RowCounts, statement: Callable[[delta.Marking], str]) -> Written:
-    """Run a MERGE as an epoch's commit; one that is skipped as made already counts no rows."""
+def merged(
+    spark: SparkSession, merge: Merge, counts: RowCounts, source: str, match: str, clauses: str, *, marked: str
+) -> Written:
+    """Run a MERGE as an epoch's commit; one that is skipped as made already counts no rows.
+
+    Args:
+        source: a view, or a query in parentheses: the rows ``s`` to merge into the table's, ``t``.
+        match: the condition on which a row of the table's is meant; of a shared one, of the source's own rows.
+        marked: see `walreplay.delta.statements.Marking`.
+    """
+    head = f"MERGE INTO {merge.plan.table.sql} AS t USING {source} AS s ON {merge.is_own}{match}"
     with delta.committing(spark, counts.counted(merge)) as marking:
-        rows = spark.sql(statement(marking)).collect()
+        rows = spark.sql(f"{head}{marking(marked)} {clauses}").collect()
     return Written(counts, {name: str(row[column] or 0) for row in rows for column, name in _MERGED.items()})
+
+
+def inserting(merge: Merge) -> str:
+    """Write what a MERGE does with a row that is new."""
+    columns, values = ", ".join(target for target, _ in merge.pairs), ", ".join(f"s.{name}" for _, name in merge.pairs)
+    return f"INSERT ({columns}) VALUES ({values})"
 
 
 def merge_keyed(spark: SparkSession, rows: DataFrame, totals: Mapping[str, int], merge: Merge) -> Written:
@@ -254,35 +265,41 @@ def merge_keyed(spark: SparkSession, rows: DataFrame, totals: Mapping[str, int],
     """
     counts = RowCounts(**{name: totals.get(name, 0) for name in ("live", "gone", "unknown")})
     rows.createOrReplaceTempView(_SOURCE)
-    return merged(spark, merge, counts, partial(_keyed_statement, merge))
-
-
-def _keyed_statement(merge: Merge, marking: delta.Marking) -> str:
-    pairs = merge.pairs
-    values = {target: f"s.{source}" for target, source in pairs}
-    for number in merge.epoch.tracked:
-        target = quote(merge.shape.columns[number].name)
-        # `k` marks a value that the source did not send: the table's own stays.
-        values[target] = f"CASE WHEN s.k{number} THEN t.{target} ELSE s.c{number} END"
-    rescued = merge.plan.metadata.rescued_data
-    if rescued is not None and merge.epoch.tracked:
-        # Whatever the columns' types are now: under an earlier type a value may have been rescued.
-        values[quote(rescued)] = merged_rescued(merge, quote(rescued))
-    updates = ", ".join(f"t.{target} = {value}" for target, value in values.items())
-    columns = ", ".join(target for target, _ in pairs)
-    inserts = ", ".join(f"s.{source}" for _, source in pairs)
+    values = kept_values(merge)
+    updates = ", ".join(f"t.{target} = {values.get(source, f's.{source}')}" for target, source in merge.pairs)
     deletes = "WHEN MATCHED AND s.deleted THEN DELETE " if merge.epoch.deletes or merge.epoch.moves else ""
     live = "AND NOT s.deleted " if deletes else ""  # a deleted row that is not there must not be inserted
     marks = merge.marks_deleted
     if marks is not None:
         # A soft delete of a row that the table does not have must not insert a row.
         live += f"AND NOT (s.c{marks} AND s.expected) "
-    return (
-        f"MERGE INTO {merge.plan.table.sql} AS t USING {_SOURCE} AS s "
-        f"ON {merge.is_own}{_match(merge, moves=merge.epoch.moves)}{marking('s.deleted')} "
+    clauses = (
         f"{refuse_claimed(merge)}{deletes}WHEN MATCHED THEN UPDATE SET {updates} "
-        f"WHEN NOT MATCHED {live}THEN INSERT ({columns}) VALUES ({inserts})"
+        f"WHEN NOT MATCHED {live}THEN {inserting(merge)}"
     )
+    return merged(spark, merge, counts, _SOURCE, _match(merge, moves=merge.epoch.moves), clauses, marked="s.deleted")
+
+
+def kept_values(merge: Merge) -> dict[str, str]:
+    """Write, by the rows' columns, the values that the source may not have sent again: where it has not, the table's.
+
+    `k` and the column's number marks such a value.
+    """
+    values = {}
+    for number in merge.epoch.tracked:
+        values[f"c{number}"] = f"CASE WHEN s.k{number} THEN {table_value(merge, number)} ELSE s.c{number} END"
+    rescued = merge.plan.metadata.rescued_data
+    if rescued is not None and merge.epoch.tracked:
+        # Whatever the columns' types are now: under an earlier type a value may have been rescued.
+        values["rescued"] = _merged_rescued(merge, quote(rescued))
+    return values
+
+
+def table_value(merge: Merge, number: int) -> str:
+    """Write a value of the table's, in the type that the rows have."""
+    value = f"t.{quote(merge.shape.columns[number].name)}"
+    # Where a table is shared, another source may have widened the column, and histories compare hashes.
+    return value if merge.plan.metadata.share is None else f"CAST({value} AS {sql_type(merge.type_of(number).arrow)})"
 
 
 def refuse_claimed(merge: Merge) -> str:
@@ -336,7 +353,7 @@ def _match(merge: Merge, *, moves: bool) -> str:
     return " AND ".join(terms)
 
 
-def merged_rescued(merge: Merge, rescued: str) -> str:
+def _merged_rescued(merge: Merge, rescued: str) -> str:
     """Keep the target's rescued values of those columns that are left unchanged."""
     names = {number: delta.literal(merge.shape.columns[number].name) for number in merge.epoch.tracked}
     kept = ", ".join(f"CASE WHEN s.k{number} THEN {name} END" for number, name in names.items())

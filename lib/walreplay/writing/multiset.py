@@ -22,6 +22,7 @@ from walreplay.writing.merge import (
     RowCounts,
     Written,
     image_of,
+    inserting,
     kept_rows,
     merged,
     rescued_json,
@@ -57,10 +58,10 @@ def merge_multiset(spark: SparkSession, rows: DataFrame, totals: Mapping[str, in
 
     Args:
         rows: see `walreplay.fold.net_changes.merge_schema`; a statement can read them several times.
-        totals: ``missing`` (copies that deletes need), ``unknown`` and ``copies`` over the rows.
+        totals: ``gone`` (copies that deletes need), ``unknown`` and ``copies`` over the rows.
     """
     unknown = RowCounts(unknown=totals.get("unknown", 0))
-    if not totals.get("missing"):
+    if not totals.get("gone"):
         # No copies are deleted, so the target need not be asked.
         copies = rows.where(f"{_COPIES} > 0").selectExpr("*", f"explode(sequence(1L, {_COPIES})) AS copy")
         write_rows(spark, copies, merge, unknown.counted(merge), CommitKind.APPEND)
@@ -90,7 +91,7 @@ def _apply(images: ImageSql, counted: DataFrame, added: list[int], unknown: RowC
             return _apply(images, older, [id_ for id_ in added if id_ < newest], unknown)
         counts = unknown + RowCounts(deletes_without_row=int(missing))
         kept.createOrReplaceTempView(_COUNTED)
-        return merged(images.spark, images.merge, counts, images.statement)
+        return images.merged(counts)
 
 
 def image_of_rows(merge: Merge) -> list[tuple[str, str]]:
@@ -211,8 +212,8 @@ class ImageSql:
             "WHERE known IS NULL AND image = place AND all_taken > 0"
         )
 
-    def statement(self, marking: delta.Marking) -> str:
-        """Write the MERGE for the counted rows."""
+    def merged(self, counts: RowCounts) -> Written:
+        """MERGE the counted rows."""
         pairs = self.merge.pairs
         # Each name has its alias in front, because the table may have a column of the same name.
         loses = "s.needed > 0 AND s.copies > 0"  # images of which the table has copies, and some are deleted
@@ -231,11 +232,6 @@ class ImageSql:
             f"SELECT false AS gone, {listed} FROM "
             f"(SELECT *, explode(sequence(1L, {_COPIES})) FROM {_COUNTED} WHERE {_COPIES} > 0)"
         )
-        names = ", ".join(target for target, _ in pairs)
-        inserts = ", ".join(f"s.{name}" for _, name in pairs)
-        return (
-            f"MERGE INTO {self.merge.plan.table.sql} AS t USING ({source}) AS s "
-            f"ON {self.merge.is_own}s.gone AND {self.same('t', 's')}{marking('s.gone')} "
-            "WHEN MATCHED THEN DELETE "
-            f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT ({names}) VALUES ({inserts})"
-        )
+        clauses = f"WHEN MATCHED THEN DELETE WHEN NOT MATCHED AND NOT s.gone THEN {inserting(self.merge)}"
+        match = f"s.gone AND {self.same('t', 's')}"
+        return merged(self.spark, self.merge, counts, f"({source})", match, clauses, marked="s.gone")

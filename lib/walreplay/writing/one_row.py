@@ -7,16 +7,16 @@ has made in between is never overwritten.  What delta-rs does not read or write,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyspark
 
 from walreplay.delta import statements as delta
 from walreplay.delta.data_files import DataFileWriter
-from walreplay.delta.local import ConflictError, LocalTable, newest_version, sole_file
+from walreplay.delta.local import ConflictError, LeftToSpark, LocalTable, newest_version, sole_file
 from walreplay.delta.opened import OpenedTable
 from walreplay.delta.statements import TableDefinition
 from walreplay.delta.target import opened_in
@@ -151,8 +151,9 @@ class FileRow(OneRow):
         """Begin the table that is created with its row; None if statements have to do it."""
         if self._table.path is not None:
             folder = self._locate()
-            begun = None if folder is None else LocalTable.new(folder, self._schema, self._definition.properties)
-            return begun if isinstance(begun, LocalTable) else None
+            with suppress(LeftToSpark):
+                return None if folder is None else LocalTable.new(folder, self._schema, self._definition.properties)
+            return None
         delta.create_table(self._spark, self._definition)
         steps.reached(f"table made: {self._table.text}")
         folder = self._locate()
@@ -164,7 +165,7 @@ class FileRow(OneRow):
     def _write(self, table: LocalTable, values: Mapping[str, Any], before: Any) -> int:
         columns = table.columns(self._schema)
         assert columns is not None
-        with DataFileWriter(table.folder, columns, written_by=pyspark.__version__) as writer:
+        with DataFileWriter(table.folder, columns) as writer:
             writer.write(pa.RecordBatch.from_pylist([dict(values)], self._schema))
             file = writer.close()
         assert file is not None

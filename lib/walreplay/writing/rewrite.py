@@ -2,46 +2,29 @@
 
 A MERGE of a few rows takes Spark a dozen jobs and plans, however small the table is.  If driver and executors reach the
 table's folder, the task that folds its changes can also read the table and rewrite it.  Delta's own transaction
-commits the new files.  Tables with anything unusual are merged: `keeping` has their folded rows in files until then.
+commits the new files.  Tables with anything unusual are merged: until it is known, their folded rows are kept in files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
-
-import pyarrow as pa
-import pyspark
+from typing import TYPE_CHECKING, Final
 
 from walreplay.delta import statements as delta
-from walreplay.delta.data_files import FileColumn
-from walreplay.delta.local import LocalTable
+from walreplay.delta.local import LeftToSpark, LocalTable
 from walreplay.delta.small_table import Before, Images, Keys
 from walreplay.fold.events import Mode
-from walreplay.session.folders import Folder
-from walreplay.spark.workers.fold import FoldTask
-from walreplay.spark.workers.rows import Work
-from walreplay.spark.workers.write import FilesWritten, FileTask, write_kept, write_rewritten
+from walreplay.spark.workers.write import FilesWritten, FileTask, write_rewritten
 from walreplay.table.table_run import Merge
+from walreplay.writing.by_statements import MergeFold
 from walreplay.writing.merge import RowCounts, Written, key_may_be_rescued
 from walreplay.writing.multiset import added_ids, image_of_rows
+from walreplay.writing.writer import Fold
 
-
-def keeping(task: FoldTask, folder: Folder) -> Work:
-    """Return the function that folds a share of a keyed table's events and keeps the rows for a MERGE.
-
-    Args:
-        folder: for the files.  If the run is killed, the next one has to delete what is left there.
-    """
-    return partial(write_kept, task=task, files=keeping_files(task.schema, folder))
-
-
-def keeping_files(schema: pa.Schema, folder: Folder) -> FileTask:
-    """Return where and how rows with some of the fold's columns are written for a statement."""
-    columns = tuple(FileColumn(field.name, field.name, field.type, indexed=False) for field in schema)
-    return FileTask(folder, columns, tuple(schema.names), pyspark.__version__)
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 _MAX_BYTES: Final = 16 << 20  # The limit of the table's files, and of its staged changes
@@ -50,45 +33,34 @@ _MAX_FILES: Final = 64
 
 OTHER_COLUMNS: Final = "its columns differ from the ledger's"
 
+_NOT_REWRITTEN: Final = "it is too large once it is read, or its rows are not plain"
+_CHANGED: Final = "somebody has changed it meanwhile"
+
 
 @dataclass(frozen=True, slots=True)
-class Rewrite:
-    """A table that may be rewritten, as it was when it was opened.
+class RewriteFold(Fold):
+    """Rows that the folding task writes together with the table's other rows, or keeps for a MERGE if it cannot.
 
     Attributes:
-        columns: of the table's files.
-        names: the names of the table's files in its folder.
+        table: as it was when it was opened.
+        otherwise: the MERGE.
     """
 
     table: LocalTable
-    columns: tuple[FileColumn, ...]
-    names: tuple[str, ...]
+    otherwise: MergeFold
 
-    def folding(self, merge: Merge, folder: Folder) -> Work:
-        """Return the function that folds a table's events and rewrites it, or else keeps the rows for a MERGE."""
-        sources, task = [source for _, source in merge.pairs], merge.fold_task
-        before = Before(
-            folder=self.table.folder,
-            files=self.names,
-            columns=self.columns,
-            sources=tuple(sources),
-            rows=_row_identity(merge, sources),
-            emptied=merge.empties,
-        )
-        files = FileTask(self.table.folder, self.columns, tuple(sources), pyspark.__version__)
-        return partial(write_rewritten, task=task, before=before, files=files, kept=keeping_files(task.schema, folder))
-
-    def commit(self, written: FilesWritten, merge: Merge) -> Written | None:
-        """Commit files in place of those of the table (`FilesWritten.replaced`); None if it has changed since."""
+    def commit(self, spark: SparkSession, written: FilesWritten) -> Written:
+        """Commit files in place of those of the table (`FilesWritten.replaced`), or MERGE the kept rows."""
+        if written.replaced is None:  # the task has found that it cannot rewrite the table
+            return replace(self.otherwise.commit(spark, written), reason=_NOT_REWRITTEN)
         counts = written.counts
         row_counts = RowCounts(**{name: counts[name] for name in ("unknown", "without_base", "deletes_without_row")})
         changed = {name: counts[name] for name in ("inserted", "updated", "deleted")}
-        replaced = (written.replaced or ()) if any(changed.values()) else ()
-        removed = [self.table.files[number] for number in replaced]
+        removed = [self.table.files[number] for number in written.replaced] if any(changed.values()) else []
         # The names are those of a MERGE's metrics, so that a table's history reads alike whoever wrote.
         metrics = {
             "numSourceRows": sum(changed.values()),
-            "numOutputRows": sum(file.rows for file in written.files),
+            "numOutputRows": written.rows,
             "numTargetRowsCopied": counts["copied"] if removed else 0,
             **{f"numTargetRows{name.capitalize()}": count for name, count in changed.items()},
             "numTargetRowsMatchedUpdated": counts["updated"],
@@ -98,44 +70,64 @@ class Rewrite:
             "numTargetBytesAdded": sum(file.size for file in written.files),
             "numTargetBytesRemoved": sum(file.size for file in removed),
         }
+        commit_id = row_counts.counted(self.merge)
         try:
-            version = self.table.commit(written.files, row_counts.counted(merge), instead_of=removed, metrics=metrics)
+            version = self.table.commit(written.files, commit_id, instead_of=removed, metrics=metrics)
         except Exception as error:
             # After any other error the commit may have been made, so the files must stay.
             if not delta.is_conflict(error):
                 raise
             # It was a conflict, so no commit has these files.
             self.table.folder.delete(*(file.name for file in written.files))
-            return None
+            return replace(self.otherwise.commit(spark, self.otherwise.run(spark)), reason=_CHANGED)
         return Written(row_counts, {name: str(count) for name, count in metrics.items()}, version, "files")
 
 
-def begin_rewrite(merge: Merge, begin: Callable[[], LocalTable | str]) -> Rewrite | str:
-    """Begin to rewrite a table, or return the reason why it has to be merged.
+def check_rewritten(merge: Merge) -> None:
+    """Refuse to rewrite a table whose rows, or whose changes, need a MERGE.
+
+    Raises:
+        LeftToSpark: saying why.
+    """
+    if not merge.epoch.rows:
+        raise LeftToSpark("there are no rows for it")
+    if merge.plan.metadata.share is not None:
+        raise LeftToSpark("several sources share it")
+    if merge.run.tasks > 1 or merge.run.size > _MAX_BYTES:
+        raise LeftToSpark("its changes are many")
+    if merge.epoch.watched is not None:
+        raise LeftToSpark("whether a version begins hangs on the one that the table has")
+    if merge.identity.evicts and merge.identity.mode is not Mode.MULTISET:
+        raise LeftToSpark(
+            "a row may take over the key of another: deletes are soft, changes are skipped, or gaps are allowed"
+        )
+
+
+def rewrite_fold(table: LocalTable, otherwise: MergeFold) -> RewriteFold:
+    """Begin to rewrite a table.
 
     Args:
-        begin: opens the table, or returns the reason why no files may be written to it.
+        otherwise: the MERGE of the same rows.
+
+    Raises:
+        LeftToSpark: the table has to be merged.
     """
-    if merge.run.size > _MAX_BYTES:
-        return "its changes are many"
-    if merge.epoch.watched is not None:
-        return "whether a version begins hangs on the one that the table has"
-    if merge.identity.evicts and merge.identity.mode is not Mode.MULTISET:
-        return "a row may take over the key of another: deletes are soft, changes are skipped, or gaps are allowed"
-    table = begin()
-    if isinstance(table, str):
-        return table
+    merge = otherwise.merge
     if not table.may_be_rewritten:
-        return "it has a change data feed, or is append-only"
-    columns = table.columns(merge.schema) if table.has_only(merge.schema) else None
-    if columns is None:
-        return OTHER_COLUMNS
+        raise LeftToSpark("it has a change data feed, or is append-only")
+    columns = table.columns(merge.schema)
+    if columns is None or len(columns) < len(table.fields):
+        raise LeftToSpark(OTHER_COLUMNS)
     if len(table.files) > _MAX_FILES or sum(file.size for file in table.files) > _MAX_BYTES:
-        return "it is too large to be written anew"
+        raise LeftToSpark("it is too large to be written anew")
     names = tuple(name for file in table.files if (name := file.name) is not None)
     if len(names) < len(table.files):
-        return "rows of it are marked as deleted, or its files lie elsewhere"
-    return Rewrite(table, columns, names)
+        raise LeftToSpark("rows of it are marked as deleted, or its files lie elsewhere")
+    sources = tuple(source for _, source in merge.pairs)
+    before = Before(table.folder, names, columns, sources, _row_identity(merge, sources), merge.empties)
+    kept = FileTask.keeping(otherwise.folder, otherwise.schema)
+    work = partial(write_rewritten, task=merge.fold_task, before=before, kept=kept)
+    return RewriteFold(otherwise.rows, work, merge, table, otherwise)
 
 
 def _row_identity(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:

@@ -34,12 +34,11 @@ class Append(ABC):
         """Write a few rows that the driver has, each with one value a column."""
 
     @abstractmethod
-    def write_staged(self, staged: Rows, schema: pa.Schema, constants: Mapping[str, pa.Array]) -> None:
+    def write_staged(self, staged: Rows, constants: Mapping[str, pa.Array]) -> None:
         """Have executors write staged records.
 
         Args:
-            schema: of the records.
-            constants: the table's other columns; each has one value for all rows.
+            constants: the columns of the table that the records lack; each has one value for all rows.
         """
 
     @abstractmethod

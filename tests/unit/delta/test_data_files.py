@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 
 from walreplay.delta import data_files
@@ -16,7 +17,7 @@ from walreplay.session.folders import MountedFolder
 
 
 def _write(folder: Path, columns: list[FileColumn], *batches: list[pa.Array]) -> DataFile:
-    writer = DataFileWriter(MountedFolder(str(folder)), columns, written_by="4.0.0")
+    writer = DataFileWriter(MountedFolder(str(folder)), columns)
     for arrays in batches:
         writer.write(pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns]))
     file = writer.close()
@@ -25,7 +26,7 @@ def _write(folder: Path, columns: list[FileColumn], *batches: list[pa.Array]) ->
 
 
 def _abandoned(folder: Path, columns: list[FileColumn], *batches: list[pa.Array]) -> None:
-    with DataFileWriter(MountedFolder(str(folder)), columns, written_by="4.0.0") as writer:
+    with DataFileWriter(MountedFolder(str(folder)), columns) as writer:
         for arrays in batches:
             writer.write(pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns]))
 
@@ -35,7 +36,7 @@ def test_columns_stand_under_their_physical_names_and_ids(tmp_path: Path) -> Non
     parquet = pq.ParquetFile(tmp_path / file.name)
     assert parquet.read().to_pydict() == {"col-1": [1, 2]}
     assert parquet.schema_arrow.field(0).metadata == {b"PARQUET:field_id": b"7"}
-    assert parquet.metadata.metadata == {b"org.apache.spark.version": b"4.0.0"}
+    assert parquet.metadata.metadata == {b"org.apache.spark.version": pyspark.__version__.encode()}
     assert (file.rows, file.size) == (2, (tmp_path / file.name).stat().st_size)
 
 
@@ -120,7 +121,7 @@ def test_a_text_that_is_too_long_for_parquets_statistics_has_none(tmp_path: Path
 
 
 def test_without_rows_there_is_no_file(tmp_path: Path) -> None:
-    writer = DataFileWriter(MountedFolder(str(tmp_path / "t")), [FileColumn("n", "n", pa.int32())], written_by="4.0.0")
+    writer = DataFileWriter(MountedFolder(str(tmp_path / "t")), [FileColumn("n", "n", pa.int32())])
     writer.write(pa.RecordBatch.from_arrays([pa.array([], pa.int32())], names=["n"]))
     assert writer.close() is None
     assert not (tmp_path / "t").exists()
@@ -128,7 +129,7 @@ def test_without_rows_there_is_no_file(tmp_path: Path) -> None:
 
 def test_what_is_abandoned_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_files, "_GROUP_ROWS", 1)
-    writer = DataFileWriter(MountedFolder(str(tmp_path)), [FileColumn("n", "n", pa.int32())], written_by="4.0.0")
+    writer = DataFileWriter(MountedFolder(str(tmp_path)), [FileColumn("n", "n", pa.int32())])
     writer.write(pa.RecordBatch.from_arrays([pa.array([1], pa.int32())], names=["n"]))
     writer.abandon()
     assert list(tmp_path.iterdir()) == []

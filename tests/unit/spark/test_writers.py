@@ -44,7 +44,7 @@ def test_rows_of_a_multiset_come_as_often_as_they_are_there(monkeypatch: pytest.
         unknown=[True, True, False, False, False, True],
     )
     assert rows == ["a"] * 3 + ["c"] * 2 + ["e"] * 3
-    assert counts == {"unknown": 1, "missing": 8, "copies": 8}
+    assert counts == {"unknown": 1, "gone": 8, "copies": 8}
 
 
 def test_many_copies_of_a_long_row_come_a_few_at_a_time() -> None:

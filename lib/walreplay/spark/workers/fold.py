@@ -163,7 +163,7 @@ class NetFold(FoldTask):
             net, needed = (batch.column(name).to_numpy() for name in ("net", "needed"))
             copies = needed + net
             remaining = pc.and_(batch.column("unknown"), pa.array(copies > 0))
-            return {"unknown": _true(remaining), "missing": int(needed.sum()), "copies": int(copies.sum())}
+            return {"unknown": _true(remaining), "gone": int(needed.sum()), "copies": int(copies.sum())}
         return _counts(batch, batch.column("expected"), pc.invert(batch.column("deleted")))
 
 

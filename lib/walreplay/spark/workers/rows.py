@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -213,14 +214,26 @@ def messages_of(messages: Iterable[LogicalMessage]) -> pa.RecordBatch:
 
 
 @spark_task
-def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the staged records of transactions or messages as rows."""
+def unpack_batches(
+    batches: Iterable[pa.RecordBatch],
+    *,
+    constants: Mapping[str, pa.Array] = MappingProxyType({}),
+    names: Sequence[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the staged records of transactions or messages as rows.
+
+    Args:
+        constants: further columns, each with one value for all rows.
+        names: the columns that are wanted, in their order; None for all.
+    """
     for batch in batches:
         for value in batch.column("data"):
             with pa.ipc.open_stream(value.as_buffer()) as reader:
                 for rows in reader:
-                    columns = [without_dictionary(column) for column in rows.columns]
-                    yield pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
+                    columns = dict(zip(rows.schema.names, map(without_dictionary, rows.columns), strict=True))
+                    columns |= {name: pa.repeat(value[0], rows.num_rows) for name, value in constants.items()}
+                    chosen = list(columns) if names is None else names
+                    yield pa.RecordBatch.from_arrays([columns[name] for name in chosen], names=chosen)
 
 
 def without_dictionary(column: pa.Array) -> pa.Array:

@@ -25,7 +25,7 @@ from walreplay.fold.batches import batch_to_ipc
 from walreplay.session.folders import Folder, MountedFolder, reason_of
 from walreplay.spark.workers.fold import FoldTask, fold_batches
 from walreplay.spark.workers.process import spark_task
-from walreplay.spark.workers.rows import Work, refusal_text, route_batch, unpack_batches
+from walreplay.spark.workers.rows import Work, refusal_text, route_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -83,53 +83,57 @@ class FileTask:
     Attributes:
         folder: the table's.
         columns: the table's; ``sources`` are the rows' columns that go there.
-        written_by: Spark's version.
     """
 
     folder: Folder
     columns: tuple[FileColumn, ...]
     sources: tuple[str, ...]
-    written_by: str
+
+    @classmethod
+    def keeping(cls, folder: Folder, schema: pa.Schema) -> FileTask:
+        """Return how rows with these columns are kept for a statement that reads them."""
+        columns = tuple(FileColumn(field.name, field.name, field.type, indexed=False) for field in schema)
+        return cls(folder, columns, tuple(schema.names))
 
 
 @spark_task
-def write_folded(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: FileTask) -> Iterator[pa.RecordBatch]:
-    """Fold staged events to rows (see `fold_batches`) of a table that has none before them, and write these.
+def write_folded(
+    batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: FileTask, is_new: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Fold staged events to rows (see `fold_batches`), and write these.
 
     One row comes out: the file, if there is one, and the counts of its rows (JSON).
+
+    Args:
+        is_new: they are the rows of a table that has none before them; otherwise all are kept for a later MERGE.
     """
+    yield _folded_file(fold_batches(batches, task=task), task, files, is_new=is_new)
+
+
+def _folded_file(
+    folded: Iterable[pa.RecordBatch], task: FoldTask, files: FileTask, *, is_new: bool = False
+) -> pa.RecordBatch:
     counts: Counter[str] = Counter()
-    folded = _counted(fold_batches(batches, task=task), task, counts, is_new=True)
-    file = _write(files, (rows for batch in folded for rows in task.final_rows(batch)))
-    yield _written(file, counts)
 
+    def counted() -> Iterator[pa.RecordBatch]:
+        for batch in folded:
+            counts.update(task.counts_of(batch, is_new=is_new))
+            yield from task.final_rows(batch) if is_new else (batch,)
 
-@spark_task
-def write_kept(batches: Iterable[pa.RecordBatch], *, task: FoldTask, files: FileTask) -> Iterator[pa.RecordBatch]:
-    """Fold staged events to rows (see `fold_batches`), and write all of them for a later MERGE.
-
-    One row comes out, as of `write_folded`.
-    """
-    yield _keep(fold_batches(batches, task=task), task, files)
-
-
-def _keep(folded: Iterable[pa.RecordBatch], task: FoldTask, files: FileTask) -> pa.RecordBatch:
-    counts: Counter[str] = Counter()
-    file = _write(files, _counted(folded, task, counts))
+    file = _write(files, counted())
     return _written(file, counts)
 
 
 @spark_task
 def write_rewritten(
-    batches: Iterable[pa.RecordBatch], *, task: FoldTask, before: Before, files: FileTask, kept: FileTask
+    batches: Iterable[pa.RecordBatch], *, task: FoldTask, before: Before, kept: FileTask
 ) -> Iterator[pa.RecordBatch]:
     """Fold all staged events of a small table to rows, and rewrite the table with them.
 
-    One row comes out, as of `write_folded`, whose counts include those of `Rewritten`.  If the table is left to a
-    MERGE, it is as of `write_kept`.
+    One row comes out, as of `write_folded`, whose counts include those of `Rewritten`.
 
     Args:
-        kept: where the rows are written to in that case.
+        kept: where the rows are written to if the table is left to a MERGE.
     """
     rest, folded, size = fold_batches(batches, task=task), [], 0
     for batch in rest:
@@ -139,40 +143,28 @@ def write_rewritten(
             break
     rewritten = rewrite(before, folded) if folded and size <= MOST_BYTES else None
     if rewritten is None:
-        yield _keep(chain(folded, rest), task, kept)  # what was read, and what was not
+        yield _folded_file(chain(folded, rest), task, kept)  # what was read, and what was not
         return
     counts = Counter(rewritten.counts)
     for batch in folded:
         counts.update(task.counts_of(batch))
     # Without a change the table stays as it is.
-    rows = (batch.rename_columns(files.sources) for batch in rewritten.batches()) if rewritten.changes else ()
-    yield _written(_write(files, rows), counts, rewritten.replaced)
+    rows = (batch.rename_columns(before.sources) for batch in rewritten.batches()) if rewritten.changes else ()
+    file = _write(FileTask(before.folder, before.columns, before.sources), rows)
+    yield _written(file, counts, rewritten.replaced)
 
 
 @spark_task
-def write_records(
-    batches: Iterable[pa.RecordBatch], *, constants: Mapping[str, pa.Array], files: FileTask
+def write_batches(
+    batches: Iterable[pa.RecordBatch], *, files: FileTask, work: Work | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Write staged records of transactions or messages (see `unpack_batches`)."""
-    yield _written(_write(files, unpack_with(batches, constants=constants)), {})
-
-
-def unpack_with(batches: Iterable[pa.RecordBatch], *, constants: Mapping[str, pa.Array]) -> Iterator[pa.RecordBatch]:
-    """Yield staged records (see `unpack_batches`) with further columns that have one value for all."""
-    for batch in unpack_batches(batches):
-        constant_columns = [pa.repeat(value[0], batch.num_rows) for value in constants.values()]
-        yield pa.RecordBatch.from_arrays([*batch.columns, *constant_columns], names=[*batch.schema.names, *constants])
-
-
-@spark_task
-def write_batches(batches: Iterable[pa.RecordBatch], *, files: FileTask) -> Iterator[pa.RecordBatch]:
-    """Write rows as they come."""
-    yield _written(_write(files, batches), {})
+    """Write rows as they come, or what some work makes of them."""
+    yield _written(_write(files, batches if work is None else work(batches)), {})
 
 
 def _write(task: FileTask, batches: Iterable[pa.RecordBatch]) -> DataFile | None:
     """Write the wanted columns of batches into one file; None if they have no rows."""
-    with DataFileWriter(task.folder, task.columns, written_by=task.written_by) as writer:
+    with DataFileWriter(task.folder, task.columns) as writer:
         for batch in batches:
             writer.write(batch.select(task.sources))  # without the fold's own columns
         return writer.close()
@@ -185,15 +177,6 @@ def _written(
     if file is not None:
         row |= {"name": file.name, "size": file.size, "rows": file.rows, "stats": file.stats}
     return pa.RecordBatch.from_pylist([row], schema=FILES)
-
-
-def _counted(
-    folded: Iterable[pa.RecordBatch], task: FoldTask, counts: Counter[str], *, is_new: bool = False
-) -> Iterator[pa.RecordBatch]:
-    """Yield rows, and add to their counts."""
-    for batch in folded:
-        counts.update(task.counts_of(batch, is_new=is_new))
-        yield batch
 
 
 WRITTEN: Final = pa.schema([("name", pa.string()), ("totals", pa.binary())])  # The file that a task has written
