@@ -24,8 +24,7 @@ from walreplay.protocol import messages as m
 from walreplay.report import WriterKind
 from walreplay.session.isolation import own_session
 from walreplay.writing import by_statements as row_statements
-from walreplay.writing.by_statements import TableWriter
-from walreplay.writing.writer import Append
+from walreplay.writing.by_statements import Append, TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -39,7 +39,7 @@ from walreplay.session.reach import folder_of
 from walreplay.spark.captures import INDEX_FOLDER, CaptureFile, root_of
 from walreplay.stream.plan import Resume
 from walreplay.writing.by_files import choose_writer
-from walreplay.writing.writer import Append
+from walreplay.writing.by_statements import Append
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

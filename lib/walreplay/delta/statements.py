@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
@@ -48,21 +48,29 @@ def sql_type(kind: pa.DataType) -> str:
     Raises:
         TypeError: for a type that no column has.
     """
-    return _sql(declared_type(kind))
+    return sql_of(declared_type(kind))
 
 
-def _sql(declared: Any) -> str:
+def sql_of(declared: Any) -> str:
+    """Return the Spark SQL type of a type as Delta's log declares it."""
     if isinstance(declared, str):
         return _SQL.get(declared, declared.upper())
     if declared["type"] == "array":
-        return f"ARRAY<{_sql(declared['elementType'])}>"
-    fields = (f"{quote(field['name'])}: {_sql(field['type'])}" for field in declared["fields"])
+        return f"ARRAY<{sql_of(declared['elementType'])}>"
+    if declared["type"] == "map":  # in a table that others have changed
+        return f"MAP<{sql_of(declared['keyType'])}, {sql_of(declared['valueType'])}>"
+    fields = (f"{quote(field['name'])}: {sql_of(field['type'])}" for field in declared["fields"])
     return f"STRUCT<{', '.join(fields)}>"
 
 
 def sql_schema(schema: pa.Schema) -> str:
-    """Return a whole schema, as mapInArrow and CREATE TABLE take it."""
-    return ", ".join(f"{quote(field['name'])} {_sql(field['type'])}" for field in declared(schema))
+    """Return a whole schema, as mapInArrow takes it."""
+    return ", ".join(f"{quote(field['name'])} {sql_of(field['type'])}" for field in declared(schema))
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Return a whole schema as Spark has it."""
+    return StructType.fromJson({"type": "struct", "fields": declared(schema)})
 
 
 # Tables are made at the same time, and a Hive metastore logs an error if a schema is made twice.
@@ -100,14 +108,17 @@ def create_table(spark: SparkSession, new: TableDefinition, commit: CommitId | N
     Args:
         commit: the one that will bring its rows; None if it does not matter whose table it is.
     """
-    names_and_types = ((quote(field.name), sql_type(field.type), comment_in(field)) for field in new.schema)
-    columns = ", ".join(f"{name} {kind}{commented(comment)}" for name, kind, comment in names_and_types)
-    properties = missing({**new.properties, **needed_by(declared(new.schema))}, {})
-    _create(spark, new.name, columns, NewTable(properties, comment_in(new.schema) or ""), commit)
+    _create(spark, new.name, declared(new.schema), NewTable(new.properties, comment_in(new.schema)), commit)
 
 
-def _create(spark: SparkSession, table: TableName, columns: str, new: NewTable, commit: CommitId | None) -> None:
-    properties = new.properties
+def _create(
+    spark: SparkSession, table: TableName, fields: Sequence[Mapping[str, Any]], new: NewTable, commit: CommitId | None
+) -> None:
+    columns = ", ".join(
+        f"{quote(field['name'])} {sql_of(field['type'])}{commented(field['metadata'].get('comment'))}"
+        for field in fields
+    )
+    properties = new.with_needed(fields)
     # The table is created by the run, too, but this is not yet the commit with the rows.
     mark = None if commit is None else replace(commit, number=0).mark
     try:
@@ -288,6 +299,10 @@ class NewTable:
     properties: Mapping[str, str] = dataclass_field(default_factory=dict)
     comment: str = ""
 
+    def with_needed(self, fields: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+        """Return all properties that the table is created with, if it has these columns."""
+        return missing({**self.properties, **needed_by(fields)}, {})
+
 
 def write(
     frame: DataFrame,
@@ -314,9 +329,7 @@ def write(
     spark = frame.sparkSession
     if create is None and not OpenedTable(spark, table).exists:
         raise dropped(table.text)
-    properties: Mapping[str, str] = {}
-    if create is not None:
-        properties = missing({**create.properties, **needed_by(frame.schema.jsonValue()["fields"])}, {})
+    fields = frame.schema.jsonValue()["fields"]
     writer = frame.write.format("delta").mode(mode)
     if new_schema:
         writer = writer.option("overwriteSchema", "true")
@@ -324,15 +337,12 @@ def write(
         writer = writer.option("replaceWhere", only)
     options = {} if commit is None else commit.options
     if table.path is not None:
+        properties = {} if create is None else create.with_needed(fields)
         writer.options(**properties, **options).save(table.path)
         return
     if create is not None:
         # A catalog's table does not take properties as options, so it is made first.
-        columns = ", ".join(
-            f"{quote(field.name)} {field.dataType.simpleString()}{commented(field.metadata.get('comment'))}"
-            for field in frame.schema.fields
-        )
-        _create(spark, table, columns, NewTable(properties, create.comment), commit)
+        _create(spark, table, fields, create, commit)
     # Delta's own catalog heeds the options.  Others may heed the settings alone.
     with nullcontext() if commit is None else committing(spark, commit):
         if only or (mode == "overwrite" and not new_schema):

@@ -14,8 +14,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from walreplay.config.keys import HISTORY_COLUMNS, LOG_COLUMNS
-from walreplay.config.selection import MetadataNames
 from walreplay.evolution.shapes import TableShape
 from walreplay.names import Output, RowKind
 from walreplay.protocol.messages import Relation
@@ -25,11 +23,15 @@ _KEY: Final = b"comment"  # The key of a comment in the metadata of an Arrow sch
 
 DELETED: Final = "Whether the row is deleted in the source"
 
-_COMMIT_LSN: Final = "Commit LSN of the transaction that has written the row last"
-_COMMIT_TS: Final = "When that transaction has committed, by the source's clock"
-_CHANGE_LSN: Final = "Commit LSN of the change's transaction"
+_ALL: Final = {
+    "lsn": "Commit LSN of the transaction that has written the row last",
+    "ts": "When that transaction has committed, by the source's clock",
+    "rescued": "Values that the types of their columns cannot hold: JSON of column and PostgreSQL's text",
+    "source": "The source that the row is from",
+}
 _LOG: Final = {
     "op": "What has changed the row: c (insert), u (update), d (delete), t (truncate of the whole table)",
+    "lsn": "Commit LSN of the change's transaction",
     "xid": "Transaction id",
     "ordinal": "The change's number in its transaction, from 0",
     "origin": "Replication origin of the transaction; NULL for the server itself",
@@ -46,8 +48,6 @@ _HISTORY: Final = {
     "ordinal": "The number, in its transaction, of the change that made the row so",
     "op": "What that change was: c (insert), u (update), r (base load)",
 }
-_SOURCE: Final = "The source that the row is from"
-_RESCUED_DATA: Final = "Values that the types of their columns cannot hold: JSON of column and PostgreSQL's text"
 
 
 def table_comment(relation: Relation, output: Output = Output.MIRROR, announced: str = "") -> str:
@@ -81,19 +81,15 @@ def _with_announced(text: str, announced: str) -> str:
     return f"{text}: {announced}" if announced else text
 
 
-def metadata_comments(metadata: MetadataNames) -> dict[str, str]:
-    """Write the comments of the metadata columns, by their names."""
-    match metadata.rows:
+def metadata_comments(kind: RowKind) -> dict[str, str]:
+    """Return the comments of the metadata columns, by the names of the folded rows' columns that go there."""
+    match kind:
         case RowKind.CURRENT:
-            lsn, of_kind = _COMMIT_LSN, dict[str, str]()
+            return _ALL
         case RowKind.VERSION:
-            lsn, of_kind = _COMMIT_LSN, {HISTORY_COLUMNS[name]: text for name, text in _HISTORY.items()}
+            return _ALL | _HISTORY
         case RowKind.CHANGE:
-            lsn, of_kind = _CHANGE_LSN, {LOG_COLUMNS[name]: text for name, text in _LOG.items()}
-    source = None if metadata.share is None else metadata.share.column
-    names = (metadata.commit_lsn, metadata.commit_ts, metadata.rescued_data, source)
-    texts_by_name = zip(names, (lsn, _COMMIT_TS, _RESCUED_DATA, _SOURCE), strict=True)
-    return {name: text for name, text in texts_by_name if name is not None} | of_kind
+            return _ALL | _LOG
 
 
 def followed(current: str, before: str, intended: str) -> str:

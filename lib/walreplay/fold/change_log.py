@@ -273,8 +273,8 @@ class LogTask:
 
     @property
     def old_row(self) -> pa.StructType:
-        """The type of ``before``."""
-        return old_row_type(self.names, self.types)
+        """The type of ``before``: its fields are the table's columns."""
+        return pa.struct([pa.field(name, kind) for name, kind in zip(self.names, self.types, strict=True)])
 
     @property
     def schema(self) -> pa.Schema:
@@ -285,11 +285,6 @@ class LogTask:
             fields.append(pa.field("before", self.old_row))
         fields += [pa.field("unchanged", UNCHANGED), pa.field("rescued", pa.string())]
         return pa.schema([*fields, pa.field("unknown", pa.bool_())])
-
-
-def old_row_type(names: Sequence[str], types: Sequence[pa.DataType]) -> pa.StructType:
-    """Return the type of old rows: their fields are the table's columns."""
-    return pa.struct([pa.field(name, kind) for name, kind in zip(names, types, strict=True)])
 
 
 def log_batches(data: pa.Buffer, task: LogTask, projection: Projection) -> Iterator[pa.RecordBatch]:

@@ -39,7 +39,7 @@ from walreplay.spark.staging import Staged, Staging
 from walreplay.spark.workers.decode import DecodeTask
 from walreplay.stream.plan import Deferred, Plan
 from walreplay.table.certainty import merged, over_gap
-from walreplay.table.placement import Move, Placement, check_followed, is_in_doubt, warnings_of
+from walreplay.table.placement import Move, check_followed, warnings_of
 from walreplay.table.plan import Period, TablesPlan, plan_tables
 from walreplay.table.registry import ALWAYS, Doubt, MirrorEntry, left_at, made_again
 from walreplay.table.table_run import TableRun, commit_of_step
@@ -395,10 +395,12 @@ class Applying:
 
     def _prepare(self, work: RunWork, decoded: Decoded) -> Prepared:
         """Plan the tables, check them, write the plan down, and bring tables to their places."""
-        run, plan = self.run, decoded.plan
+        run, plan, known = self.run, decoded.plan, _sources(work)
         tables = self._plan_tables(work, decoded.catalogue, decoded.staged, decoded.truncates)
         with run.stage("check"):
-            self._check_server(tables.placement, work, decoded.transaction_log)
+            if not work.resumed:  # a resumed run was checked before its plan was written
+                check_followed(tables.placement, decoded.transaction_log.followed, known)
+            run.warnings.extend(warnings_of(tables.placement, known))
         # Until the plan is written, no other source may take the same places.
         with run.stage("plan"), run.apart(taken_by(tables), shared_by(tables)) as places:
             checks = TableChecks(run, accepts=run.settings.accept_changed_tables)
@@ -451,15 +453,6 @@ class Applying:
         checked = [CheckedTable(table.before is not None) for table in tables.tables]
         runs = table_runs(self.run, tables, checked, staged, 1, delta.CommitId("", 0), resumed=False)
         return tables, [*map(planned_report, runs), *moved(tables)]
-
-    def _check_server(self, placement: Placement, work: RunWork, transaction_log: TransactionLog) -> None:
-        """Refuse tables that were all created again if they must be another server's; warn if they are many."""
-        count = _sources(work)
-        if is_in_doubt(placement) and not work.resumed:  # a resumed run was checked before its plan was written
-            followed = transaction_log.followed()
-            if followed is not None:
-                check_followed(placement, followed, count)
-        self.run.warnings.extend(warnings_of(placement, count))
 
     def _write(self, work: RunWork, decoded: Decoded, prepared: Prepared) -> list[TableReport]:
         """Apply the tables, and beside them write what the ledger keeps of transactions and files."""

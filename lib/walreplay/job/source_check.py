@@ -195,7 +195,7 @@ def check_shared(plan: TablePlan, schema: StructType, siblings: SiblingLedgers, 
     """
     share = plan.metadata.share
     assert share is not None
-    columns = sharing.columns_there(schema)
+    columns = sharing.columns_in(schema)
     if share.column not in schema.names:
         raise TargetError(
             f"the table has no column {share.column!r}, which says of a row of what source it is",

@@ -16,7 +16,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta.commits import LoggedCommit, Standing, others_change
 from walreplay.delta.local import clear_leftovers, newest_version
 from walreplay.delta.opened import OpenedTable
-from walreplay.delta.statements import sql_schema
+from walreplay.delta.statements import spark_schema
 from walreplay.delta.target import TableName
 from walreplay.errors import TargetError
 from walreplay.job.context import RunContext
@@ -77,7 +77,7 @@ def _foreign_table_error(opened: OpenedTable, plan: TablePlan, ledger: TableName
 def _check_columns(spark: SparkSession, plan: TablePlan, present_schema: StructType) -> None:
     """Refuse a table whose columns are not those that the last run left."""
     assert plan.before is not None
-    schema = spark.createDataFrame([], sql_schema(table_schema(plan.before.shape, plan.metadata))).schema
+    schema = spark_schema(table_schema(plan.before.shape, plan.metadata))
     expected_columns, present_columns = (
         [(item.name, item.dataType.simpleString()) for item in columns.fields] for columns in (schema, present_schema)
     )

@@ -43,8 +43,7 @@ from walreplay.session.isolation import has_own_sessions, own_session, session_w
 from walreplay.session.naming import jobs_named
 from walreplay.table.certainty import Ending
 from walreplay.table.registry import MirrorEntry
-from walreplay.writing.by_statements import TableWriter
-from walreplay.writing.writer import Append
+from walreplay.writing.by_statements import Append, TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

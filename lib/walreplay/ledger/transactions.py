@@ -28,8 +28,7 @@ from walreplay.spark.staging import Staging
 from walreplay.spark.workers.rows import MESSAGE, MESSAGES_TABLE, PARTS_TABLE, TRANSACTION, TRANSACTIONS_TABLE
 from walreplay.stream.duplicates import VERDICTS, XIDS, Followed, lost, verdict_in_sql
 from walreplay.stream.plan import Plan
-from walreplay.writing.by_statements import TableWriter
-from walreplay.writing.writer import Append
+from walreplay.writing.by_statements import Append, TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -33,12 +33,20 @@ from walreplay.lsn import format_lsn
 from walreplay.table.registry import MirrorEntry, made_again
 
 
-def check_marks(evolution: Evolution, name: str, before: MirrorEntry | None) -> None:
+def check_lasting(evolution: Evolution, name: str, before: MirrorEntry | None, share: Share | None) -> None:
     """Refuse settings that cannot change once there are rows.
 
     Raises:
-        ConfigError: soft deletes, or masks, are switched on or off.
+        ConfigError: soft deletes, or masks, are switched on or off; or several sources shall write to the table from
+            now on, or no longer.
     """
+    if before is not None and before.share != share:
+        raise ConfigError(
+            f"the table is {'' if share else 'no longer '}one of several sources now, but it was made otherwise",
+            table=name,
+            path=before.table.text,
+            remedy="Nothing was applied; set shared_tables as it was, or apply to a new target",
+        )
     if evolution.before is None:
         return
     # Before the run, and after it.
@@ -60,22 +68,6 @@ def check_marks(evolution: Evolution, name: str, before: MirrorEntry | None) -> 
                 remedy=f"Nothing was applied; set column_mask_hash as it was, or name the column under each of its "
                 f"names ({', '.join(dict.fromkeys((*column.was, column.source)))}), and {made_again(before)}",
             )
-
-
-def check_shared(share: Share | None, before: MirrorEntry | None, name: str) -> None:
-    """Refuse a table that is there, and that several sources shall write to from now on, or no longer.
-
-    Raises:
-        ConfigError: saying so.
-    """
-    if before is None or before.share == share:
-        return
-    raise ConfigError(
-        f"the table is {'' if share else 'no longer '}one of several sources now, but it was made otherwise",
-        table=name,
-        path=before.table.text,
-        remedy="Nothing was applied; set shared_tables as it was, or apply to a new target",
-    )
 
 
 def check_clustering(layout: TableLayout, shape: TableShape, metadata: MetadataNames, name: str) -> None:

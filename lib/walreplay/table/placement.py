@@ -23,13 +23,13 @@ does not name its server.  Another server shows only by what one server cannot h
   much older.
 - The clock does not go back by hours.
 
-This is checked only if it is in doubt (`is_in_doubt`): a table's name has passed to a new oid, and no table is used as
-the ledger knows it.
+This is checked only if it is in doubt: a table's name has passed to a new oid, and no table is used as the ledger knows
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -40,6 +40,7 @@ from walreplay.errors import ConfigError, OrderError, listed
 from walreplay.names import output_of, relation_of
 from walreplay.stream.duplicates import Followed
 from walreplay.table.registry import MirrorEntry, made_again
+from walreplay.table.versions import Catalogue, Version, check_distinct
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +210,78 @@ def _loads_as_uses(entries: Iterable[MirrorEntry], uses: Iterable[Use]) -> dict[
         entry = entries_by_oid[oid]
         uses_behind.setdefault(number, []).append(Use(oid, entry.table.place, entry.rows_at))
     return uses_behind
+
+
+def place_tables(
+    catalogue: Catalogue,
+    used: Sequence[tuple[Version, int | None]],
+    entries: Sequence[MirrorEntry],
+    written: Collection[int],
+    target: Target,
+) -> tuple[list[UsedRelation], Placement]:
+    """Find out which relations are used, under which names, and which tables move.
+
+    Args:
+        used: each use of a relation version, in commit order, with its LSN.
+        entries: what the ledger knows.
+        written: the oids of relations that have rows in the run.
+
+    Raises:
+        OrderError: see `plan_moves`.
+        ConfigError: two tables would be written to one place.
+    """
+    relations, last_used = _used_relations(used, {entry.oid: entry for entry in entries}, written, target)
+    check_distinct([*last_used, *_idle(catalogue, entries, relations, target)])
+    named = [Use(version.oid, _destination(version, target).place, lsn) for version, lsn in used]
+    return relations, plan_moves(entries, relations, named, target)
+
+
+def _destination(version: Version, target: Target) -> TableName:
+    return target.table(version.selection.namespace, version.selection.name)
+
+
+def _used_relations(
+    used: Iterable[tuple[Version, int | None]],
+    entries_by_oid: Mapping[int, MirrorEntry],
+    written: Collection[int],
+    target: Target,
+) -> tuple[list[UsedRelation], list[tuple[str, str, Version]]]:
+    """Return the relations that are used, each by its last version, in the order of these uses.
+
+    A table that was loaded since then keeps the name that it was loaded by.
+
+    Returns:
+        the relations, and for `check_distinct` those that have the names of their versions.
+    """
+    last: dict[int, tuple[Version, int | None]] = {}
+    for version, lsn in used:
+        last.pop(version.oid, None)  # to the end: the order is that of the last uses
+        last[version.oid] = version, lsn
+    relations, last_used = list[UsedRelation](), list[tuple[str, str, Version]]()
+    for oid, (version, lsn) in last.items():
+        name, table, selection = version.name, _destination(version, target), version.selection
+        if is_before_load(lsn, entries_by_oid.get(oid)):
+            name, table = entries_by_oid[oid].name, entries_by_oid[oid].table
+        else:
+            last_used.append((name, table.place, version))
+        has_rows, share = oid in written, selection.metadata.share
+        relations.append(
+            UsedRelation(oid, name, table, selection.on_recreate, has_rows, selection.recreate_is_explicit, share)
+        )
+    return relations, last_used
+
+
+def _idle(
+    catalogue: Catalogue, entries: Sequence[MirrorEntry], relations: Sequence[UsedRelation], target: Target
+) -> list[tuple[str, str, Version]]:
+    """Return, for `check_distinct`, tables that are not written to though others want their places."""
+    oids, places = {relation.oid for relation in relations}, {relation.table.place for relation in relations}
+    waiting = {
+        entry.oid for entry in entries if not entry.set_aside and entry.table.place in places and entry.oid not in oids
+    }
+    newest = {version.oid: version for versions in catalogue.versions.values() for version in versions}
+    idle = (newest[oid] for oid in sorted(waiting & newest.keys()))
+    return [(version.name, _destination(version, target).place, version) for version in idle]
 
 
 def plan_moves(
@@ -443,26 +516,24 @@ _MANY: Final = 3
 _NAMED: Final = 3
 
 
-def is_in_doubt(placement: Placement) -> bool:
-    """Return whether a run may come from another server, and the configuration does not say otherwise."""
-    # Who sets on_recreate knows that they are new.
-    return not placement.recognised and any(not relation.policy_is_explicit for relation in placement.remade)
-
-
-def check_followed(placement: Placement, followed: Followed, tables: int) -> None:
+def check_followed(placement: Placement, compared: Callable[[], Followed | None], tables: int) -> None:
     """Refuse a run that must come from another server.
 
     Args:
+        compared: compares the run's transactions with the ledger's last one; None if the ledger has none.
         tables: how many the target has.
 
     Raises:
         OrderError: saying why.
     """
-    contradiction = followed.contradiction
-    if contradiction is not None:
+    # Who sets on_recreate knows that the tables are new.
+    if placement.recognised or all(relation.policy_is_explicit for relation in placement.remade):
+        return
+    followed = compared()
+    if followed is not None and followed.contradiction is not None:
         raise OrderError(
-            f"{_summary(placement, tables)} have new oids, no table is heard of as it was, and {contradiction}: the "
-            "captures are of another server, or of a restored one",
+            f"{_summary(placement, tables)} have new oids, no table is heard of as it was, and "
+            f"{followed.contradiction}: the captures are of another server, or of a restored one",
             remedy="Nothing was applied. Apply the captures of another server to another target; if the tables were "
             "really made anew, say so by on_recreate: replace (their old rows are set aside) or keep",
         )

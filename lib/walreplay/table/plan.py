@@ -6,7 +6,7 @@ way form an *epoch*.  Its rows get the columns that the table has at the epoch's
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -27,9 +27,9 @@ from walreplay.names import RowKind, output_of, relation_of, source_oid
 from walreplay.spark.staging import Staged
 from walreplay.table import column_checks
 from walreplay.table.certainty import ended, merged
-from walreplay.table.placement import Placement, Switched, Use, UsedRelation, is_before_load, plan_moves
+from walreplay.table.placement import Placement, Switched, UsedRelation, place_tables
 from walreplay.table.registry import ALWAYS, Doubt, Doubts, MirrorEntry
-from walreplay.table.versions import Catalogue, Version, check_distinct, with_whole_keys
+from walreplay.table.versions import Catalogue, Version, with_whole_keys
 from walreplay.task_settings import Origins
 from walreplay.types.families import may_be_rescued
 
@@ -190,7 +190,7 @@ def plan_tables(
 
     Raises:
         NotSupported: for a change that the configuration forbids.
-        OrderError: see `plan_moves`.
+        OrderError: see `place_tables`.
         ConfigError: two tables would be written to one place, or what cannot be changed for a table that is there has
             been.
     """
@@ -198,10 +198,7 @@ def plan_tables(
     written = (versions[rows.segments[0].version] for rows in staged.values() if rows.segments)
     numbers = {version.oid: version.table for version in written}  # of tables that have rows in the run
     used = list(catalogue.used(uses))
-    relations, last_used = _used_relations(used, {entry.oid: entry for entry in entries}, numbers, target)
-    check_distinct([*last_used, *_idle(catalogue, entries, relations, target)])
-    named = [Use(version.oid, _destination(version, target).place, lsn) for version, lsn in used]
-    placement = plan_moves(entries, relations, named, target)
+    relations, placement = place_tables(catalogue, used, entries, numbers, target)
     switched = Switched.of(entries, relations, catalogue.left_out)
     owners = _truncated(truncated, used)
     tables = []
@@ -281,54 +278,6 @@ def _uncertain(plan: TablePlan, period: Period, settings: Settings, *, is_late: 
         yield Doubt(first if output.rows is RowKind.CURRENT else ALWAYS, None, text)
 
 
-def _destination(version: Version, target: Target) -> TableName:
-    return target.table(version.selection.namespace, version.selection.name)
-
-
-def _used_relations(
-    used: Iterable[tuple[Version, int | None]],
-    entries_by_oid: Mapping[int, MirrorEntry],
-    written: Collection[int],
-    target: Target,
-) -> tuple[list[UsedRelation], list[tuple[str, str, Version]]]:
-    """Return the relations that are used, each by its last version, in the order of these uses.
-
-    A table that was loaded since then keeps the name that it was loaded by.
-
-    Returns:
-        the relations, and for `check_distinct` those that have the names of their versions.
-    """
-    last: dict[int, tuple[Version, int | None]] = {}
-    for version, lsn in used:
-        last.pop(version.oid, None)  # to the end: the order is that of the last uses
-        last[version.oid] = version, lsn
-    relations, last_used = list[UsedRelation](), list[tuple[str, str, Version]]()
-    for oid, (version, lsn) in last.items():
-        name, table, selection = version.name, _destination(version, target), version.selection
-        if is_before_load(lsn, entries_by_oid.get(oid)):
-            name, table = entries_by_oid[oid].name, entries_by_oid[oid].table
-        else:
-            last_used.append((name, table.place, version))
-        has_rows, share = oid in written, selection.metadata.share
-        relations.append(
-            UsedRelation(oid, name, table, selection.on_recreate, has_rows, selection.recreate_is_explicit, share)
-        )
-    return relations, last_used
-
-
-def _idle(
-    catalogue: Catalogue, entries: Sequence[MirrorEntry], relations: Sequence[UsedRelation], target: Target
-) -> list[tuple[str, str, Version]]:
-    """Return, for `check_distinct`, tables that are not written to though others want their places."""
-    oids, places = {relation.oid for relation in relations}, {relation.table.place for relation in relations}
-    waiting = {
-        entry.oid for entry in entries if not entry.set_aside and entry.table.place in places and entry.oid not in oids
-    }
-    newest = {version.oid: version for versions in catalogue.versions.values() for version in versions}
-    idle = (newest[oid] for oid in sorted(waiting & newest.keys()))
-    return [(version.name, _destination(version, target).place, version) for version in idle]
-
-
 def _table(
     number: int,
     relation: UsedRelation,
@@ -340,7 +289,6 @@ def _table(
 ) -> TablePlan:
     last = segments[-1][1]
     selection = last.selection
-    column_checks.check_shared(selection.metadata.share, before, relation.name)
     notes: list[str] = list(dict.fromkeys(note for _, version in segments for note in version.notes))
     epochs: list[Epoch] = []
     doubts = dict.fromkeys(version.doubt for _, version in segments if version.doubt)
@@ -349,7 +297,7 @@ def _table(
         doubts.update(dict.fromkeys(doubted))
         notes += [change.text for change in evolution.changes]
         notes += column_checks.fill_notes(evolution)
-        column_checks.check_marks(evolution, relation.name, before)
+        column_checks.check_lasting(evolution, relation.name, before, selection.metadata.share)
         # A truncate leaves no old values to convert, unless soft deletes keep the rows.
         if selection.on_type_change == "stop" and not (truncated and len(epochs) == 1 and not selection.soft_deletes):
             column_checks.check_types(evolution, relation.name)

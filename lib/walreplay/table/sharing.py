@@ -16,7 +16,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from walreplay.delta.commits import CommitId
-from walreplay.delta.statements import sql_type
+from walreplay.delta.local import declared
+from walreplay.delta.statements import sql_of
 from walreplay.delta.target import quote
 from walreplay.errors import ConfigError
 from walreplay.names import fold, output_of
@@ -112,24 +113,15 @@ class Needed:
         return bool(self.added or self.widened or self.conflicts)
 
 
-def columns_in(schema: pa.Schema) -> list[TableColumn]:
+def columns_in(schema: pa.Schema | StructType) -> list[TableColumn]:
     """Return a schema's columns as SQL has them."""
     columns = []
-    for column in schema:
-        is_struct = pa.types.is_struct(column.type)
-        fields, within = (column.type, column.name) if is_struct else ([column], None)
-        columns += [TableColumn(field.name, sql_type(field.type), within) for field in fields]
-    return columns
-
-
-def columns_there(schema: StructType) -> list[TableColumn]:
-    """Return the columns that a table has."""
-    columns = []
-    for column in schema.fields:
+    for column in declared(schema) if isinstance(schema, pa.Schema) else schema.jsonValue()["fields"]:
+        kind = column["type"]
         # No column of a source's is a struct.
-        kind = column.dataType
-        fields, within = (kind.fields, column.name) if isinstance(kind, StructType) else ([column], None)
-        columns += [TableColumn(field.name, field.dataType.simpleString(), within) for field in fields]
+        is_struct = not isinstance(kind, str) and kind["type"] == "struct"
+        fields, within = (kind["fields"], column["name"]) if is_struct else ([column], None)
+        columns += [TableColumn(field["name"], sql_of(field["type"]), within) for field in fields]
     return columns
 
 
@@ -227,7 +219,7 @@ def column_conflict(
     columns = (column for epoch in plan.epochs for column in epoch.shape.columns)
     postgres_name = {column.name: column.type.postgres_name for column in columns}.get(name)
     here = kind + ("" if postgres_name is None else f" ({postgres_name})")
-    theirs = table_column.kind.upper() + ("" if other is None else f" ({other[1]})")
+    theirs = table_column.kind + ("" if other is None else f" ({other[1]})")
     return ConfigError(
         f"the column {name!r} is {here} in the source {share.source}, and {theirs} in {whose}: in the table that they "
         "share it cannot be both",

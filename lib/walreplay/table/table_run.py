@@ -23,7 +23,7 @@ from walreplay.errors import TargetError
 from walreplay.evolution.comments import followed_columns, metadata_comments, with_comments
 from walreplay.evolution.shapes import OWN, TableShape
 from walreplay.fold.change_log import OWN as LOG_KINDS
-from walreplay.fold.change_log import UNCHANGED, LogTask, old_row_type
+from walreplay.fold.change_log import UNCHANGED, LogTask
 from walreplay.fold.events import Identity, Mode
 from walreplay.fold.versions import NO_AXIS, Axis, Emptied
 from walreplay.names import RowKind
@@ -188,7 +188,7 @@ def own_columns(metadata: MetadataNames, shape: TableShape) -> OwnColumns:
         case RowKind.CHANGE:
             names = {**LOG_COLUMNS, "lsn": metadata.commit_lsn, "ts": metadata.commit_ts}
             first = _named((names[source], source, kind) for source, kind in LOG_KINDS)
-            old = (names["before"], "before", old_row_type(*_names_and_types(shape)))
+            old = (names["before"], "before", log_task(shape).old_row)
             return OwnColumns((*shared, *first), _named([old, (names["unchanged"], "unchanged", UNCHANGED), rescued]))
 
 
@@ -349,8 +349,9 @@ class Merge:
             current: what the table's say now, by name; empty for a new table.
         """
         before, metadata = self.epoch.evolution.before, self.plan.metadata
-        names = [field.name for field in own_columns(metadata, self.shape).fields]
-        return followed_columns(current, before, self.shape, dict.fromkeys(names, "") | metadata_comments(metadata))
+        own, texts = own_columns(metadata, self.shape), metadata_comments(metadata.rows)
+        others = {field.name: texts[source] for field, source in (*own.first, *own.last)}
+        return followed_columns(current, before, self.shape, others)
 
     @cached_property
     def pairs(self) -> list[tuple[str, str]]:

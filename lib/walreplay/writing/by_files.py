@@ -39,20 +39,26 @@ from walreplay.spark.workers.rows import Work, unpack_batches
 from walreplay.spark.workers.write import FILES, FilesWritten, FileTask, write_batches, write_folded
 from walreplay.table.cases import CommitKind
 from walreplay.table.table_run import Merge
-from walreplay.writing.by_statements import OneRow, TableWriter, merge_fold
+from walreplay.writing.by_statements import Append, Fold, OneRow, TableWriter, merge_fold
 from walreplay.writing.merge import APPENDED, Written, lost_counts
 from walreplay.writing.one_row import FileRow
 from walreplay.writing.rewrite import OTHER_COLUMNS, check_rewritten, rewrite_fold
-from walreplay.writing.writer import Append, Fold
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 class FileAppend(Append):
-    """An append that has begun: what is written becomes part of the table by `commit`."""
+    """An append whose rows are written to files at once, which delta-rs commits.
 
-    def __init__(self, table: LocalTable, columns: tuple[FileColumn, ...]) -> None:
+    Args:
+        columns: those that are written.
+    """
+
+    def __init__(
+        self, spark: SparkSession, definition: TableDefinition, table: LocalTable, columns: tuple[FileColumn, ...]
+    ) -> None:
+        super().__init__(spark, definition, create=False)
         self._table = table
         self._columns = columns
         self._files: list[DataFile] = []  # no part of the table before the commit; VACUUM removes them after a kill
@@ -172,7 +178,7 @@ class FileWriter(TableWriter):
         columns = table.columns(definition.schema)
         if columns is None:
             raise LeftToSpark(OTHER_COLUMNS)
-        return FileAppend(table, columns)
+        return FileAppend(spark, definition, table, columns)
 
     def _folder(self, spark: SparkSession, table: TableName) -> Folder:
         folder = self._reached.located(spark, table)

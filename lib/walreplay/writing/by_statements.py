@@ -1,18 +1,19 @@
 """The one interface through which rows reach Delta tables, by Spark's own statements, which work everywhere.
 
-`OneRow` is a table of one row; `TableWriter` writes all other tables.  Where files can be written,
-`walreplay.writing.by_files` overrides both; it chooses the writer, once for a target.  All other modules are handed the
-writer, and do not ask which one it is.
+`OneRow` is a table of one row; `TableWriter` writes all other tables: what it begins is an `Append`, or an epoch's
+`Fold`.  Where files can be written, `walreplay.writing.by_files` overrides these; it chooses the writer, once for a
+target.  All other modules are handed the writer, and do not ask which one it is.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import pyarrow as pa
 
@@ -26,18 +27,16 @@ from walreplay.fold.events import Mode
 from walreplay.listing import escape_glob
 from walreplay.names import RowKind
 from walreplay.report import WriterKind
-from walreplay.session.folders import Folder
 from walreplay.session.isolation import settings
 from walreplay.spark.reached import Reached
-from walreplay.spark.staging import Rows, Staging
-from walreplay.spark.workers.rows import unpack_batches
-from walreplay.spark.workers.write import FilesWritten, FileTask, write_folded
+from walreplay.spark.staging import FileRows, Rows, Staging
+from walreplay.spark.workers.rows import Work, unpack_batches
+from walreplay.spark.workers.write import FILES, FilesWritten, FileTask, write_folded
 from walreplay.table.cases import CommitKind
 from walreplay.table.table_run import Merge
 from walreplay.writing.history import merge_versions
 from walreplay.writing.merge import APPENDED, MATERIALIZE, Written, lost_counts, merge_keyed, write_rows
 from walreplay.writing.multiset import merge_multiset
-from walreplay.writing.writer import Append, Condition, Fold
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,6 +48,22 @@ _MAX_LITERAL_CHARS: Final = 1 << 17
 """A row with more characters is not written as literals, because a statement's text must not grow without limit."""
 
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+class Condition(Protocol):
+    """What a row must satisfy to be changed."""
+
+    def is_in(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a row, by its columns' names, satisfies it."""
+        ...
+
+    def sql(self, row: str = "") -> str:
+        """Write it in SQL.
+
+        Args:
+            row: the row's alias in the statement with a dot (``t.``); empty for none.
+        """
+        ...
 
 
 class OneRow:
@@ -133,65 +148,12 @@ def _literal(value: str | bool | int | datetime | list[str] | None) -> str:
     return str(value)
 
 
-class TableWriter:
-    """How rows reach the tables of one target: by Spark's statements.
-
-    Each call is given a session, because a session's settings mark a commit as the run's.
-
-    Args:
-        reached: the tables' places, as far as driver and workers reach them, and the folder for events.
-
-    Attributes:
-        kind: its name in reports.
-    """
-
-    kind: ClassVar[WriterKind] = "statements"
-
-    def __init__(self, reached: Reached) -> None:
-        self._reached = reached
-
-    def staging(self, target: Target, run_id: str, previous_run_id: str | None) -> Staging:
-        """Return the place where a run stages its events.
-
-        Args:
-            run_id: the id of the run.
-            previous_run_id: the id of the run from which it has taken over; None if there is none.
-
-        Raises:
-            ConfigError: driver and workers reach no folder for them.
-        """
-        return Staging(self._reached.staging(target, run_id), run_id, previous_run_id)
-
-    def one_row(self, spark: SparkSession, definition: TableDefinition) -> OneRow:
-        """Return a table of one row, which need not exist yet."""
-        return OneRow(spark, definition)
-
-    def begin_append(self, spark: SparkSession, definition: TableDefinition, *, create: bool) -> Append:
-        """Begin to append to a table.
-
-        Args:
-            definition: with the columns that are written.
-            create: the table does not exist yet.
-        """
-        return StatementAppend(spark, definition, create)
-
-    def fold(self, spark: SparkSession, staging: Staging, merge: Merge, reason: str = "") -> Fold:
-        """Begin to bring an epoch's rows to their table.
-
-        Args:
-            reason: why statements write them, although the writer writes files.
-        """
-        if merge.case.commit is CommitKind.MERGE:
-            return merge_fold(spark, staging, merge, reason)
-        task, folder = merge.fold_task, staging.folder
-        schema = pa.schema([task.schema.field(source) for _, source in merge.pairs])
-        work = partial(write_folded, task=task, files=FileTask.keeping(folder, schema), is_new=True)
-        return WriteFold(merge.events(spark, staging), work, merge, schema, folder, reason=reason)
-
-
 @dataclass
-class StatementAppend(Append):
-    """An append of rows that are gathered as queries, and written by the one statement that commits them."""
+class Append:
+    """An append that has begun: what is written becomes part of the table by `commit`.
+
+    Here its rows are gathered as queries, and written by the one statement that commits them.
+    """
 
     spark: SparkSession
     definition: TableDefinition
@@ -199,11 +161,15 @@ class StatementAppend(Append):
     _frames: list[DataFrame] = field(default_factory=list)
 
     def write_rows(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Write a few rows that the driver has."""
+        """Write a few rows that the driver has, each with one value a column."""
         self.write_frame(delta.local_rows(self.spark, rows, self.definition.schema))
 
     def write_staged(self, staged: Rows, constants: Mapping[str, pa.Array]) -> None:
-        """Have executors write staged records."""
+        """Have executors write staged records.
+
+        Args:
+            constants: the columns of the table that the records lack; each has one value for all rows.
+        """
         schema = self.definition.schema
         work = partial(unpack_batches, constants=constants, names=schema.names)
         self.write_frame(staged.mapInArrow(work, sql_schema(schema)))
@@ -213,7 +179,15 @@ class StatementAppend(Append):
         self._frames.append(frame.select(*self.definition.schema.names))
 
     def commit(self, commit: delta.CommitId, *, follows: bool = True) -> int | None:
-        """Commit what was written; to Delta two commits of one application at a time are in conflict anyway."""
+        """Commit what was written.
+
+        Args:
+            follows: it may follow what somebody else has appended since it began; else that is a conflict.  To Delta
+                two commits of one application at a time are in conflict anyway.
+
+        Returns:
+            the table's new version; None if the same commit was made before, or if the platform does not report it.
+        """
         # Without rows, too, there is a commit: its number shows that it was made.
         frames = self._frames or [delta.local_rows(self.spark, (), self.definition.schema)]
         frame = reduce(lambda left, right: left.unionByName(right), frames)
@@ -225,6 +199,52 @@ class StatementAppend(Append):
 
 # Folds
 
+_FOLDING: Final = delta.FEW_ROWS | {
+    # A staged row may have megabytes.  Where linked keys are brought together, Spark brings rows to the tasks that fold
+    # them: without this, all of a task's rows at once.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4"
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fold(ABC):
+    """An epoch's rows on their way to a table: tasks fold them and write files; then one commit reads or adds these.
+
+    A fold depends only on the staged events, so many tables can be folded in one job before anything else is done
+    (`walreplay.writing.update`).  Files of tasks that failed, or that ran twice, are named to nobody.
+
+    Attributes:
+        rows: the epoch's staged events; None if there are none.
+        work: folds a share of them and writes the resulting rows.
+        reason: why statements write the rows, although the writer writes files; otherwise empty.
+    """
+
+    rows: Rows | None
+    work: Work
+    merge: Merge
+    reason: str = field(default="", kw_only=True)
+
+    @property
+    def shared(self) -> tuple[FileRows, Work] | None:
+        """The work before the commit that can be done in a job shared with other tables; None if there is none."""
+        return (self.rows, self.work) if isinstance(self.rows, FileRows) else None
+
+    def run(self, spark: SparkSession) -> FilesWritten:
+        """Fold and write in a job of its own."""
+        if self.rows is None:  # the epoch has no rows, but it has a commit
+            return FilesWritten((), {})
+        with settings(spark, _FOLDING):
+            return FilesWritten.of(self.rows.mapInArrow(self.work, sql_schema(FILES)).collect())
+
+    @abstractmethod
+    def commit(self, spark: SparkSession, written: FilesWritten) -> Written:
+        """Make the table's commit.
+
+        Args:
+            written: the result of the work before the commit.
+        """
+
+
 _FEW_CHANGES: Final = 10_000
 _SMALL_TABLE: Final = 16 << 20
 
@@ -234,22 +254,20 @@ class _StagedFold(Fold):
     """Rows in files of the run's own folder, until a statement has read them.
 
     Attributes:
-        schema: the files' columns.
-        folder: where they are.  If the run is killed, the next one has to delete what is left there.
+        kept: how they are written.  If the run is killed, the next one has to delete what is left in the folder.
     """
 
-    schema: pa.Schema
-    folder: Folder
+    kept: FileTask
 
     @contextmanager
     def read(self, spark: SparkSession, written: FilesWritten) -> Iterator[DataFrame]:
         """Read the rows; then delete the files.  Those in an object store go with the folder, by one request."""
-        names, schema = [file.name for file in written.files], sql_schema(self.schema)
-        paths = [escape_glob(self.folder.uri_of(name)) for name in names]
+        names, schema = [file.name for file in written.files], sql_schema(self.kept.schema)
+        paths = [escape_glob(self.kept.folder.uri_of(name)) for name in names]
         # Spark reads no empty list of paths.
         yield spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
-        if not self.folder.is_far:
-            self.folder.delete(*names)
+        if not self.kept.folder.is_far:
+            self.kept.folder.delete(*names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +317,63 @@ def _is_small(spark: SparkSession, table: TableName) -> bool:
 
 def merge_fold(spark: SparkSession, staging: Staging, merge: Merge, reason: str = "") -> MergeFold:
     """Begin to fold an epoch's rows for a MERGE."""
-    task, folder = merge.fold_task, staging.folder
-    work = partial(write_folded, task=task, files=FileTask.keeping(folder, task.schema))
-    return MergeFold(merge.events(spark, staging), work, merge, task.schema, folder, reason=reason)
+    kept = FileTask.keeping(staging.folder, merge.fold_task.schema)
+    work = partial(write_folded, task=merge.fold_task, files=kept)
+    return MergeFold(merge.events(spark, staging), work, merge, kept, reason=reason)
+
+
+class TableWriter:
+    """How rows reach the tables of one target: by Spark's statements.
+
+    Each call is given a session, because a session's settings mark a commit as the run's.
+
+    Args:
+        reached: the tables' places, as far as driver and workers reach them, and the folder for events.
+
+    Attributes:
+        kind: its name in reports.
+    """
+
+    kind: ClassVar[WriterKind] = "statements"
+
+    def __init__(self, reached: Reached) -> None:
+        self._reached = reached
+
+    def staging(self, target: Target, run_id: str, previous_run_id: str | None) -> Staging:
+        """Return the place where a run stages its events.
+
+        Args:
+            run_id: the id of the run.
+            previous_run_id: the id of the run from which it has taken over; None if there is none.
+
+        Raises:
+            ConfigError: driver and workers reach no folder for them.
+        """
+        return Staging(self._reached.staging(target, run_id), run_id, previous_run_id)
+
+    def one_row(self, spark: SparkSession, definition: TableDefinition) -> OneRow:
+        """Return a table of one row, which need not exist yet."""
+        return OneRow(spark, definition)
+
+    def begin_append(self, spark: SparkSession, definition: TableDefinition, *, create: bool) -> Append:
+        """Begin to append to a table.
+
+        Args:
+            definition: with the columns that are written.
+            create: the table does not exist yet.
+        """
+        return Append(spark, definition, create)
+
+    def fold(self, spark: SparkSession, staging: Staging, merge: Merge, reason: str = "") -> Fold:
+        """Begin to bring an epoch's rows to their table.
+
+        Args:
+            reason: why statements write them, although the writer writes files.
+        """
+        if merge.case.commit is CommitKind.MERGE:
+            return merge_fold(spark, staging, merge, reason)
+        task = merge.fold_task
+        schema = pa.schema([task.schema.field(source) for _, source in merge.pairs])
+        kept = FileTask.keeping(staging.folder, schema)
+        work = partial(write_folded, task=task, files=kept, is_new=True)
+        return WriteFold(merge.events(spark, staging), work, merge, kept, reason=reason)

@@ -9,7 +9,7 @@ watched column has changed, and the version continues (`with_continued`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -42,31 +42,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-_WATCHED_SOURCE: Final = "walreplay_watched"
-
 _START_LSN, _START_AT, _ORDINAL, _END_LSN, _END_AT = (
     quote(HISTORY_COLUMNS[name]) for name in ("start_lsn", "start_at", "ordinal", "end_lsn", "end_at")
 )
 
 
-def with_continued(spark: SparkSession, kept: DataFrame, merge: Merge, open_rows: str) -> DataFrame:
+def with_continued(spark: SparkSession, kept: DataFrame, merge: Merge) -> DataFrame:
     """Add ``replaces``: the row is what becomes of the table's open version, which goes on.
 
     Values that are the open version's are filled in.
 
     Args:
         kept: rows of a table with a key; see `walreplay.fold.versions.version_schema`.
-        open_rows: a query for the table's open versions.
     """
     assert merge.epoch.watched is not None
     meets_base = " OR ".join(["closes", "may_continue", *(f"k{number}" for number in merge.epoch.tracked)])
-    kept.where(meets_base).selectExpr("*", "true AS matches").createOrReplaceTempView(_WATCHED_SOURCE)
-    values = kept_values(merge)
-    listed = [f"{values.get(name, f's.{name}')} AS {name}" for name in kept.columns]
-    joined = spark.sql(
-        f"SELECT {', '.join([*listed, *_base_columns(merge)])} FROM {_WATCHED_SOURCE} AS s "
-        f"LEFT JOIN {open_rows} AS t ON {match_moved(merge)}"
-    )
+    joined = _with_bases(spark, kept.where(meets_base), merge, "true", _base_columns(merge))
     names = tuple(column.name for column in merge.shape.columns)
     work = partial(continue_batches, identity=merge.identity, names=names, watched=merge.epoch.watched)
     types = [merge.type_of(number).arrow for number in merge.identity.key]
@@ -90,6 +81,7 @@ def _base_columns(merge: Merge) -> list[str]:
 
 
 _SOURCE: Final = "walreplay_versions"
+_BASED: Final = "walreplay_based"
 _CLOSING: Final = "walreplay_closing"
 
 _SAME_VERSION: Final = f"t.{_START_LSN} = s.base_lsn AND t.{_ORDINAL} = s.base_ordinal"
@@ -201,13 +193,14 @@ def _merge_keyed(spark: SparkSession, kept: DataFrame, totals: Mapping[str, int]
     ).collect()
     counts = lost_counts(totals) + RowCounts(without_base=row.updates, deletes_without_row=row.deletes)
     if merge.epoch.watched is not None:
-        rows = with_continued(spark, kept, merge, _open_rows(merge))
+        rows = with_continued(spark, kept, merge)
         with kept_rows(spark, rows) as decided:
             decided.selectExpr("*", "closes OR replaces AS matches").createOrReplaceTempView(_SOURCE)
             return _commit(spark, merge, match, counts)
     if not merge.epoch.tracked:  # each change brings all values
         return _commit(spark, merge, match, counts)
-    with kept_rows(spark, _filled(spark, kept, merge)) as filled:
+    keeps = " OR ".join(f"k{number}" for number in merge.epoch.tracked)
+    with kept_rows(spark, _with_bases(spark, kept, merge, f"opens AND ({keeps})")) as filled:
         filled.selectExpr("*", "closes AS matches").createOrReplaceTempView(_SOURCE)
         return _commit(spark, merge, match, counts)
 
@@ -223,13 +216,19 @@ def _spread(kept: DataFrame, merge: Merge) -> DataFrame:
     return kept.selectExpr(*(key_columns.get(name, name) for name in kept.columns))
 
 
-def _filled(spark: SparkSession, kept: DataFrame, merge: Merge) -> DataFrame:
-    """Return versions with the values of the table's own ones that the source did not send again."""
-    keeps = " OR ".join(f"k{number}" for number in merge.epoch.tracked)
-    kept.selectExpr("*", f"opens AND ({keeps}) AS matches").createOrReplaceTempView(_SOURCE)
+def _with_bases(
+    spark: SparkSession, rows: DataFrame, merge: Merge, matches: str, columns: Sequence[str] = ()
+) -> DataFrame:
+    """Return rows with the values of the table's own ones that the source did not send again.
+
+    Args:
+        matches: the condition of rows that have a base.
+        columns: more of the base's.
+    """
+    rows.selectExpr("*", f"{matches} AS matches").createOrReplaceTempView(_BASED)
     values = kept_values(merge)
-    listed = ", ".join(f"{values.get(name, f's.{name}')} AS {name}" for name in kept.columns)
-    return spark.sql(f"SELECT {listed} FROM {_SOURCE} AS s LEFT JOIN {_open_rows(merge)} AS t ON {match_moved(merge)}")
+    listed = ", ".join([*(f"{values.get(name, f's.{name}')} AS {name}" for name in rows.columns), *columns])
+    return spark.sql(f"SELECT {listed} FROM {_BASED} AS s LEFT JOIN {_open_rows(merge)} AS t ON {match_moved(merge)}")
 
 
 # Tables without a key.

@@ -22,8 +22,7 @@ from walreplay.delta.statements import TableDefinition
 from walreplay.delta.target import opened_in
 from walreplay.session import steps
 from walreplay.session.folders import Folder
-from walreplay.writing.by_statements import OneRow
-from walreplay.writing.writer import Condition
+from walreplay.writing.by_statements import Condition, OneRow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

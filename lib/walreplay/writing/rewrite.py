@@ -16,12 +16,11 @@ from walreplay.delta import statements as delta
 from walreplay.delta.local import LeftToSpark, LocalTable
 from walreplay.delta.small_table import Before, Images, Keys
 from walreplay.fold.events import Mode
-from walreplay.spark.workers.write import FilesWritten, FileTask, write_rewritten
+from walreplay.spark.workers.write import FilesWritten, write_rewritten
 from walreplay.table.table_run import Merge
-from walreplay.writing.by_statements import MergeFold
+from walreplay.writing.by_statements import Fold, MergeFold
 from walreplay.writing.merge import RowCounts, Written, key_may_be_rescued
 from walreplay.writing.multiset import added_ids, image_of_rows
-from walreplay.writing.writer import Fold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,7 +114,8 @@ def rewrite_fold(table: LocalTable, otherwise: MergeFold) -> RewriteFold:
     merge = otherwise.merge
     if not table.may_be_rewritten:
         raise LeftToSpark("it has a change data feed, or is append-only")
-    columns = table.columns(merge.schema)
+    sources = tuple(source for _, source in merge.pairs)
+    identity, columns = _row_identity(merge, sources), table.columns(merge.schema)
     if columns is None or len(columns) < len(table.fields):
         raise LeftToSpark(OTHER_COLUMNS)
     if len(table.files) > _MAX_FILES or sum(file.size for file in table.files) > _MAX_BYTES:
@@ -123,10 +123,8 @@ def rewrite_fold(table: LocalTable, otherwise: MergeFold) -> RewriteFold:
     names = tuple(name for file in table.files if (name := file.name) is not None)
     if len(names) < len(table.files):
         raise LeftToSpark("rows of it are marked as deleted, or its files lie elsewhere")
-    sources = tuple(source for _, source in merge.pairs)
-    before = Before(table.folder, names, columns, sources, _row_identity(merge, sources), merge.empties)
-    kept = FileTask.keeping(otherwise.folder, otherwise.schema)
-    work = partial(write_rewritten, task=merge.fold_task, before=before, kept=kept)
+    before = Before(table.folder, names, columns, sources, identity, merge.empties)
+    work = partial(write_rewritten, task=merge.fold_task, before=before, kept=otherwise.kept)
     return RewriteFold(otherwise.rows, work, merge, table, otherwise)
 
 

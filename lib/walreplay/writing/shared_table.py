@@ -24,7 +24,7 @@ from walreplay.delta.commits import TIMESTAMP_NTZ, TYPE_WIDENING
 from walreplay.delta.local import ConflictError
 from walreplay.delta.opened import WHOLE_HISTORY, OpenedTable
 from walreplay.delta.properties import TableProperties
-from walreplay.delta.statements import sql_schema
+from walreplay.delta.statements import spark_schema
 from walreplay.delta.target import quote
 from walreplay.errors import TargetError
 from walreplay.evolution.convert import is_widening
@@ -33,7 +33,7 @@ from walreplay.session import steps
 from walreplay.table.cases import CommitKind
 from walreplay.table.placement import Move
 from walreplay.table.plan import TablePlan
-from walreplay.table.sharing import Needed, check_output, column_conflict, columns_in, columns_there, needed
+from walreplay.table.sharing import Needed, check_output, column_conflict, columns_in, needed
 from walreplay.table.table_run import ALTER, Merge, TableRun, is_own, table_schema
 from walreplay.writing.alter import has_rescued, rewritten, touches_rescued, write_rewritten
 from walreplay.writing.merge import write_rows
@@ -138,7 +138,7 @@ def _copy(
         raise occupied(table.text, step.name)
     if step.joins is not None:
         check_output(step.name, table.text, step.oid, step.joins.source, destination.made)
-    changes = needed(columns_there(schema), columns_there(rows.schema))
+    changes = needed(columns_in(schema), columns_in(rows.schema))
     if changes.conflicts:
         raise TargetError(
             f"its rows cannot go there: the column {changes.conflicts[0][0].text!r} is of another type",
@@ -171,7 +171,7 @@ def make_ready(spark: SparkSession, merge: Merge) -> TableRun:
     if is_new:
         # Another source may have made it since the tables were checked.
         check_output(plan.name, plan.table.text, plan.oid, plan.metadata.share.source, opened.made)
-    changes = needed(columns_there(opened.columns), columns_in(merge.schema))
+    changes = needed(columns_in(opened.columns), columns_in(merge.schema))
     for new_column, column in changes.conflicts:
         raise column_conflict(plan, new_column, column)
     _change_columns(run.layout(spark), changes, merge.comments({}))
@@ -220,7 +220,7 @@ def _change_columns(layout: TableProperties, changes: Needed, comments: Mapping[
         except Exception:
             # Another source may have had the same change.
             schema = OpenedTable(spark, table).schema
-            if schema is None or needed(columns_there(schema), [*changes.added, *changes.widened]).any:
+            if schema is None or needed(columns_in(schema), [*changes.added, *changes.widened]).any:
                 raise
     delta.forget_version(spark)
 
@@ -253,7 +253,7 @@ def _own_rows(spark: SparkSession, plan: TablePlan, shape: TableShape) -> DataFr
     assert plan.metadata.share is not None
     rows = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
     # Another source may have widened a column, or added one.
-    schema = spark.createDataFrame([], sql_schema(table_schema(shape, plan.metadata))).schema
+    schema = spark_schema(table_schema(shape, plan.metadata))
     return delta.shaped(rows, schema)
 
 

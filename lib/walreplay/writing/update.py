@@ -42,11 +42,10 @@ from walreplay.table.cases import ACTIONS, CommitKind
 from walreplay.table.plan import TablePlan
 from walreplay.table.table_run import TRUNCATE, Merge, TableRun, is_own, own_rows
 from walreplay.writing.alter import alter, alters, alters_columns
-from walreplay.writing.by_statements import TableWriter, merge_fold
+from walreplay.writing.by_statements import Fold, TableWriter, merge_fold
 from walreplay.writing.merge import APPENDED, RowCounts, Written, claim_refuted, write_rows
 from walreplay.writing.move import not_in_history
 from walreplay.writing.shared_table import alter_own, make_ready
-from walreplay.writing.writer import Fold
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

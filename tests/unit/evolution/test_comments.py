@@ -3,18 +3,15 @@
 import pyarrow as pa
 import pytest
 
-from walreplay.config.selection import MetadataNames
 from walreplay.evolution.comments import (
     column_comments,
     comment_in,
     followed,
     followed_columns,
-    metadata_comments,
     table_comment,
     with_comments,
 )
 from walreplay.evolution.shapes import Evolution, Policy, SourceColumn
-from walreplay.names import RowKind
 from walreplay.protocol.messages import Column, Relation
 from walreplay.types.registry import resolve
 
@@ -45,11 +42,6 @@ def test_what_the_source_says_itself_stands_behind_that():
     found = relation(("id", 23, -1), ("a", 25, -1))
     assert table_comment(found, announced="It's: ours") == 'PostgreSQL table "Shop"."order": It\'s: ours'
     assert column_comments(found, {}, (1,), ["", "Their name"]) == ["integer", "text, masked: Their name"]
-
-
-def test_the_columns_behind_the_sources_say_what_they_are_if_they_are_there():
-    assert list(metadata_comments(MetadataNames("l", "t", "r", "d", RowKind.CURRENT))) == ["l", "t", "r"]
-    assert list(metadata_comments(MetadataNames(None, None, "r", None, RowKind.CURRENT))) == ["r"]
 
 
 @pytest.mark.parametrize(

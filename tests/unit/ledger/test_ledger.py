@@ -29,7 +29,7 @@ from walreplay.ledger.state import (
 from walreplay.protocol.framing import Framing
 from walreplay.stream.plan import Plan, Resume
 from walreplay.table.registry import MirrorEntry
-from walreplay.writing.writer import Condition
+from walreplay.writing.by_statements import Condition
 
 TARGET = Target.parse("/data/mirror")
 ENTRIES = tuple(MirrorEntry(oid, f"s.t{oid}", TableName(f"/data/mirror/s/t{oid}"), TableShape()) for oid in (3, 7))

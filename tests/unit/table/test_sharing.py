@@ -28,7 +28,6 @@ from walreplay.table.sharing import (
     check_output,
     check_own_columns,
     columns_in,
-    columns_there,
     needed,
     with_needed,
 )
@@ -53,17 +52,17 @@ def place(known, oid, name, share=EU):
 
 def test_what_a_table_needs_is_what_it_lacks():
     kinds = {"__source": StringType(), "id": IntegerType(), "note": StringType(), "n": LongType()}
-    there = columns_there(StructType([StructField(*one) for one in kinds.items()]))
+    there = columns_in(StructType([StructField(*one) for one in kinds.items()]))
     kinds = {"ID": pa.int32(), "note": pa.int32(), "n": pa.int16(), "id": pa.int64(), "x": pa.bool_()}
     found = needed(there, columns_in(pa.schema(list(kinds.items()))))
     assert found.added == (TableColumn("x", "BOOLEAN"),)
     assert found.widened == (TableColumn("id", "BIGINT"),)
     assert [(wanted.text, known.text) for wanted, known in found.conflicts] == [("ID", "id"), ("note", "note")]
     assert [one[:2] for one in with_needed(there, found)] == [
-        ("__source", "string"),
+        ("__source", "STRING"),
         ("id", "BIGINT"),
-        ("note", "string"),
-        ("n", "bigint"),
+        ("note", "STRING"),
+        ("n", "BIGINT"),
         ("x", "BOOLEAN"),
     ]
     assert not needed(with_needed(there, found), [*found.added, *found.widened]).any
@@ -71,7 +70,7 @@ def test_what_a_table_needs_is_what_it_lacks():
 
 def test_old_rows_of_a_change_log_have_the_fields_of_all_sources():
     old = StructType([StructField("id", IntegerType()), StructField("a, b", StringType())])
-    there = columns_there(StructType([StructField("id", IntegerType()), StructField("__before", old)]))
+    there = columns_in(StructType([StructField("id", IntegerType()), StructField("__before", old)]))
     kinds = {"id": pa.int64(), "x`y": pa.float32()}
     wanted = columns_in(pa.schema([*kinds.items(), ("__before", pa.struct(list(kinds.items())))]))
     found = needed(there, wanted)

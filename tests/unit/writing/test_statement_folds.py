@@ -11,7 +11,7 @@ import pytest
 
 from walreplay.delta.data_files import DataFile
 from walreplay.session.folders import MountedFolder
-from walreplay.spark.workers.write import FilesWritten
+from walreplay.spark.workers.write import FilesWritten, FileTask
 from walreplay.writing.by_statements import MergeFold
 
 _SCHEMA = pa.schema([("c0", pa.int64()), ("deleted", pa.bool_())])
@@ -41,7 +41,7 @@ class _Spark:
 
 def _fold(folder: Path) -> MergeFold:
     nothing: Any = None
-    return MergeFold(None, nothing, nothing, _SCHEMA, MountedFolder(str(folder)))
+    return MergeFold(None, nothing, nothing, FileTask.keeping(MountedFolder(str(folder)), _SCHEMA))
 
 
 def _written(*names: str) -> FilesWritten:

@@ -95,6 +95,11 @@ class FileTask:
         columns = tuple(FileColumn(field.name, field.name, field.type, indexed=False) for field in schema)
         return cls(folder, columns, tuple(schema.names))
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The files' columns."""
+        return pa.schema([column.field for column in self.columns])
+
 
 @spark_task
 def write_folded(
