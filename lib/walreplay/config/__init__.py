@@ -9,7 +9,7 @@ configuration is in `walreplay.task_settings`.
 Entry points: `Settings`, `make_settings`; `Configuration`, `make_configuration`, `source_settings`.
 
 Uses: protocol, types.
-Used by: archive, cli, evolution, job, spark, table, walreplay, writing.
+Used by: archive, cli, job, spark, table, walreplay, writing.
 """
 
 from walreplay.config.document import (

@@ -329,7 +329,6 @@ def write(
     spark = frame.sparkSession
     if create is None and not OpenedTable(spark, table).exists:
         raise dropped(table.text)
-    fields = frame.schema.jsonValue()["fields"]
     writer = frame.write.format("delta").mode(mode)
     if new_schema:
         writer = writer.option("overwriteSchema", "true")
@@ -337,12 +336,12 @@ def write(
         writer = writer.option("replaceWhere", only)
     options = {} if commit is None else commit.options
     if table.path is not None:
-        properties = {} if create is None else create.with_needed(fields)
+        properties = {} if create is None else create.with_needed(frame.schema.jsonValue()["fields"])
         writer.options(**properties, **options).save(table.path)
         return
     if create is not None:
         # A catalog's table does not take properties as options, so it is made first.
-        _create(spark, table, fields, create, commit)
+        _create(spark, table, frame.schema.jsonValue()["fields"], create, commit)
     # Delta's own catalog heeds the options.  Others may heed the settings alone.
     with nullcontext() if commit is None else committing(spark, commit):
         if only or (mode == "overwrite" and not new_schema):

@@ -6,6 +6,6 @@ without Spark and without files.
 
 Entry points: `shapes.Evolution`, `convert.convert`.
 
-Uses: config, decode, protocol, types.
+Uses: decode, protocol, types.
 Used by: delta, fold, ledger, table, writing.
 """

@@ -395,12 +395,12 @@ class Applying:
 
     def _prepare(self, work: RunWork, decoded: Decoded) -> Prepared:
         """Plan the tables, check them, write the plan down, and bring tables to their places."""
-        run, plan, known = self.run, decoded.plan, _sources(work)
+        run, plan, sources = self.run, decoded.plan, _sources(work)
         tables = self._plan_tables(work, decoded.catalogue, decoded.staged, decoded.truncates)
         with run.stage("check"):
             if not work.resumed:  # a resumed run was checked before its plan was written
-                check_followed(tables.placement, decoded.transaction_log.followed, known)
-            run.warnings.extend(warnings_of(tables.placement, known))
+                check_followed(tables.placement, decoded.transaction_log.followed, sources)
+            run.warnings.extend(warnings_of(tables.placement, sources))
         # Until the plan is written, no other source may take the same places.
         with run.stage("plan"), run.apart(taken_by(tables), shared_by(tables)) as places:
             checks = TableChecks(run, accepts=run.settings.accept_changed_tables)

@@ -349,8 +349,8 @@ class Merge:
             current: what the table's say now, by name; empty for a new table.
         """
         before, metadata = self.epoch.evolution.before, self.plan.metadata
-        own, texts = own_columns(metadata, self.shape), metadata_comments(metadata.rows)
-        others = {field.name: texts[source] for field, source in (*own.first, *own.last)}
+        columns, texts = own_columns(metadata, self.shape), metadata_comments(metadata.rows)
+        others = {field.name: texts[source] for field, source in (*columns.first, *columns.last)}
         return followed_columns(current, before, self.shape, others)
 
     @cached_property

@@ -176,8 +176,9 @@ def write_rows(
     Args:
         rows: folded rows, each of which becomes a row of the table, and perhaps more of their columns; None for none.
     """
-    frame = spark.createDataFrame([], sql_schema(merge.schema))
-    if rows is not None:  # names are no expressions
+    if rows is None:
+        frame = spark.createDataFrame([], sql_schema(merge.schema))
+    else:  # names are no expressions
         frame = rows.select(*(f.col(source) for _, source in merge.pairs)).toDF(*merge.schema.names)
     table, share = OpenedTable(spark, merge.plan.table), merge.plan.metadata.share
     creates, overwrites = kind is CommitKind.CREATE, kind is CommitKind.OVERWRITE

@@ -53,8 +53,9 @@ def place(known, oid, name, share=EU):
 def test_what_a_table_needs_is_what_it_lacks():
     kinds = {"__source": StringType(), "id": IntegerType(), "note": StringType(), "n": LongType()}
     there = columns_in(StructType([StructField(*one) for one in kinds.items()]))
-    kinds = {"ID": pa.int32(), "note": pa.int32(), "n": pa.int16(), "id": pa.int64(), "x": pa.bool_()}
-    found = needed(there, columns_in(pa.schema(list(kinds.items()))))
+    kinds = {"note": pa.int32(), "n": pa.int16(), "id": pa.int64(), "x": pa.bool_()}
+    wanted = [TableColumn("ID", "INT"), *columns_in(pa.schema(list(kinds.items())))]
+    found = needed(there, wanted)
     assert found.added == (TableColumn("x", "BOOLEAN"),)
     assert found.widened == (TableColumn("id", "BIGINT"),)
     assert [(wanted.text, known.text) for wanted, known in found.conflicts] == [("ID", "id"), ("note", "note")]
