@@ -21,7 +21,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta.commits import DELETION_VECTORS
 from walreplay.delta.target import TableName
 from walreplay.protocol import messages as m
-from walreplay.writing.rewrite import Rewrite
+from walreplay.writing.rewrite import RewriteFold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,14 +148,14 @@ def test_what_somebody_does_to_the_table_meanwhile_is_not_undone(
 ) -> None:
     mirror = SmallMirror(spark, tmp_path)
     mirror.apply(*_FIRST)
-    commit = Rewrite.commit
+    commit = RewriteFold.commit
 
-    def late(self: Rewrite, *args: Any) -> Any:
+    def late(self: RewriteFold, *args: Any) -> Any:
         spark.sql(f"OPTIMIZE delta.`{mirror.location('t')}`")
         spark.sql(f"INSERT INTO delta.`{mirror.location('t')}` (id, v) VALUES (99, 'of somebody')")
         return commit(self, *args)
 
-    monkeypatch.setattr(Rewrite, "commit", late)
+    monkeypatch.setattr(RewriteFold, "commit", late)
     mirror.apply(_T, *_LATER)
     assert _rows(mirror) == [*_ROWS, (99, "of somebody")]
     assert _newest(mirror)[:2] == ("MERGE", True)

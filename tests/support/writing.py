@@ -65,7 +65,7 @@ def only_merge(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Merge) -> None:
         raise LeftToSpark("it is to be merged")
 
-    monkeypatch.setattr(by_files, "check_rewritten", refuse)
+    monkeypatch.setattr(by_files, "check_rewritable", refuse)
 
 
 def begin_append(

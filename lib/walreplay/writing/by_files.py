@@ -42,7 +42,7 @@ from walreplay.table.table_run import Merge
 from walreplay.writing.by_statements import Append, Fold, OneRow, TableWriter, merge_fold
 from walreplay.writing.merge import APPENDED, Written, lost_counts
 from walreplay.writing.one_row import FileRow
-from walreplay.writing.rewrite import OTHER_COLUMNS, check_rewritten, rewrite_fold
+from walreplay.writing.rewrite import OTHER_COLUMNS, check_rewritable, rewrite_fold
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -159,7 +159,7 @@ class FileWriter(TableWriter):
         if run.needs_statements:
             raise LeftToSpark("it is clustered by a column for which files that Python writes have no statistics")
         if kind is CommitKind.MERGE:
-            check_rewritten(merge)
+            check_rewritable(merge)
             return rewrite_fold(self._open(spark, table), merge_fold(spark, staging, merge))
         creates = kind is CommitKind.CREATE
         if creates and table.path is None:

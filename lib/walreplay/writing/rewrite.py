@@ -82,7 +82,7 @@ class RewriteFold(Fold):
         return Written(row_counts, {name: str(count) for name, count in metrics.items()}, version, "files")
 
 
-def check_rewritten(merge: Merge) -> None:
+def check_rewritable(merge: Merge) -> None:
     """Refuse to rewrite a table whose rows, or whose changes, need a MERGE.
 
     Raises:
