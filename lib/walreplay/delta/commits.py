@@ -409,3 +409,8 @@ def missing(needed: Mapping[str, str], current: Mapping[str, str]) -> dict[str, 
         lacking.keys() & {*TYPE_WIDENING, *TIMESTAMP_NTZ, *DELETION_VECTORS}
     )
     return lacking if has_feature_list or not lacking.keys() & COLUMN_MAPPING.keys() else lacking | TIMESTAMP_NTZ
+
+
+def with_needed(properties: Mapping[str, str], fields: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return a new table's properties, with those that its columns require (`needed_by`)."""
+    return missing({**properties, **needed_by(fields)}, {})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from walreplay.delta.commits import CommitId as CommitId
-from walreplay.delta.commits import in_statement, missing, needed_by
+from walreplay.delta.commits import in_statement, with_needed
 from walreplay.delta.local import LOG, ConflictError, declared, declared_type, dropped, newest_version, touch
 from walreplay.delta.opened import OpenedTable
 from walreplay.delta.opened import exists as exists
@@ -118,7 +118,7 @@ def _create(
         f"{quote(field['name'])} {sql_of(field['type'])}{commented(field['metadata'].get('comment'))}"
         for field in fields
     )
-    properties = new.with_needed(fields)
+    properties = with_needed(new.properties, fields)
     # The table is created by the run, too, but this is not yet the commit with the rows.
     mark = None if commit is None else replace(commit, number=0).mark
     try:
@@ -299,10 +299,6 @@ class NewTable:
     properties: Mapping[str, str] = dataclass_field(default_factory=dict)
     comment: str = ""
 
-    def with_needed(self, fields: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-        """Return all properties that the table is created with, if it has these columns."""
-        return missing({**self.properties, **needed_by(fields)}, {})
-
 
 def write(
     frame: DataFrame,
@@ -336,7 +332,7 @@ def write(
         writer = writer.option("replaceWhere", only)
     options = {} if commit is None else commit.options
     if table.path is not None:
-        properties = {} if create is None else create.with_needed(frame.schema.jsonValue()["fields"])
+        properties = {} if create is None else with_needed(create.properties, frame.schema.jsonValue()["fields"])
         writer.options(**properties, **options).save(table.path)
         return
     if create is not None:

@@ -34,6 +34,7 @@ from walreplay.table.cases import CASES, EpochCase, Incoming, Present
 from walreplay.table.plan import Epoch, TablePlan
 from walreplay.table.registry import made_again
 from walreplay.types.base import ColumnType
+from walreplay.types.families import may_be_rescued
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -369,3 +370,11 @@ class Merge:
     def type_of(self, number: int) -> ColumnType:
         """Return a column's type."""
         return self.shape.columns[number].type
+
+    @cached_property
+    def rescuable(self) -> frozenset[int]:
+        """The numbers of the key's columns whose values may be in the rescued data instead."""
+        if self.plan.metadata.rescued_data is None:
+            return frozenset()
+        key, converts = self.identity.key, self.epoch.converts_key
+        return frozenset(number for number in key if converts or may_be_rescued(self.type_of(number)))

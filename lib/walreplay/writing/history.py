@@ -193,15 +193,14 @@ def _merge_keyed(spark: SparkSession, kept: DataFrame, totals: Mapping[str, int]
     ).collect()
     counts = lost_counts(totals) + RowCounts(without_base=row.updates, deletes_without_row=row.deletes)
     if merge.epoch.watched is not None:
-        rows = with_continued(spark, kept, merge)
-        with kept_rows(spark, rows) as decided:
-            decided.selectExpr("*", "closes OR replaces AS matches").createOrReplaceTempView(_SOURCE)
-            return _commit(spark, merge, match, counts)
-    if not merge.epoch.tracked:  # each change brings all values
+        rows, matches = with_continued(spark, kept, merge), "closes OR replaces"
+    elif merge.epoch.tracked:
+        keeps = " OR ".join(f"k{number}" for number in merge.epoch.tracked)
+        rows, matches = _with_bases(spark, kept, merge, f"opens AND ({keeps})"), "closes"
+    else:  # each change brings all values
         return _commit(spark, merge, match, counts)
-    keeps = " OR ".join(f"k{number}" for number in merge.epoch.tracked)
-    with kept_rows(spark, _with_bases(spark, kept, merge, f"opens AND ({keeps})")) as filled:
-        filled.selectExpr("*", "closes AS matches").createOrReplaceTempView(_SOURCE)
+    with kept_rows(spark, rows) as whole:
+        whole.selectExpr("*", f"{matches} AS matches").createOrReplaceTempView(_SOURCE)
         return _commit(spark, merge, match, counts)
 
 

@@ -31,7 +31,6 @@ from walreplay.session.isolation import has_own_sessions, settings
 from walreplay.spark.workers.rows import refusal_in, refusal_text
 from walreplay.table.cases import CommitKind
 from walreplay.table.table_run import Merge, is_own
-from walreplay.types.families import may_be_rescued
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -323,12 +322,6 @@ def _rescued_text(row: str, column: str) -> str:
     return f"from_json({row}, 'map<string,string>')[{delta.literal(column)}]"
 
 
-def key_may_be_rescued(merge: Merge, number: int) -> bool:
-    """Return whether a key column's value may be in the rescued data instead of the column."""
-    rescuable = may_be_rescued(merge.type_of(number)) or merge.epoch.converts_key
-    return rescuable and merge.plan.metadata.rescued_data is not None
-
-
 def match_moved(merge: Merge) -> str:
     """Write the ON condition of rows that have their base's key, and say by ``matches`` whether they have a base."""
     return _match(merge, moves=True)
@@ -343,7 +336,7 @@ def _match(merge: Merge, *, moves: bool) -> str:
         kind = column.type.arrow
         source = f"s.b{k}" if moves else f"s.c{number}"
         target = f"t.{quote(column.name)}"
-        rescuable = key_may_be_rescued(merge, number)
+        rescuable = number in merge.rescuable
         if not merge.epoch.configured and not rescuable and not pa.types.is_floating(kind):
             terms.append(f"{target} = {source}")
             continue

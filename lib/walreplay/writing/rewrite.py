@@ -19,7 +19,7 @@ from walreplay.fold.events import Mode
 from walreplay.spark.workers.write import FilesWritten, write_rewritten
 from walreplay.table.table_run import Merge
 from walreplay.writing.by_statements import Fold, MergeFold
-from walreplay.writing.merge import RowCounts, Written, key_may_be_rescued
+from walreplay.writing.merge import RowCounts, Written
 from walreplay.writing.multiset import added_ids, image_of_rows
 
 if TYPE_CHECKING:
@@ -144,6 +144,6 @@ def _row_identity(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:
         rescuable=tuple(
             (place, merge.shape.columns[number].name)
             for place, number in enumerate(merge.identity.key)
-            if key_may_be_rescued(merge, number)
+            if number in merge.rescuable
         ),
     )
