@@ -68,7 +68,8 @@ def test_versions_are_ended_by_whatever_ends_their_rows(mirror: SmallMirror) -> 
 
 def test_of_equal_rows_the_newest_is_ended_first(mirror: SmallMirror) -> None:
     t = relation(1, "t", {"id": INT4, "note": TEXT}, "f")
-    mirror.apply(t, m.Insert(1, row(1, "a")), m.Insert(1, row(2, None)), **BOTH)
+    report = mirror.apply(t, m.Insert(1, row(1, "a")), m.Insert(1, row(2, None)), m.Delete(1, old=row(5, "?")), **BOTH)
+    assert {(one.without_base, one.deletes_without_row) for one in report.tables} == {(0, 1)}
     mirror.apply(m.Insert(1, row(1, "a")), m.Insert(1, row(1, "a")), **BOTH)
     mirror.apply(m.Update(1, row(3, "x"), old=row(1, "a")), m.Delete(1, old=row(1, "a")), **BOTH)
     report = mirror.apply(
