@@ -29,7 +29,7 @@ from walreplay.names import RowKind
 from walreplay.report import WriterKind
 from walreplay.session.isolation import settings
 from walreplay.spark.reached import Reached
-from walreplay.spark.staging import FileRows, Rows, Staging
+from walreplay.spark.staging import Rows, Staging
 from walreplay.spark.workers.rows import Work, unpack_batches
 from walreplay.spark.workers.write import FILES, FilesWritten, FileTask, write_folded
 from walreplay.table.cases import CommitKind
@@ -223,11 +223,6 @@ class Fold(ABC):
     work: Work
     merge: Merge
     reason: str = field(default="", kw_only=True)
-
-    @property
-    def shared(self) -> tuple[FileRows, Work] | None:
-        """The work before the commit that can be done in a job shared with other tables; None if there is none."""
-        return (self.rows, self.work) if isinstance(self.rows, FileRows) else None
 
     def run(self, spark: SparkSession) -> FilesWritten:
         """Fold and write in a job of its own."""

@@ -7,17 +7,18 @@ Fold many tables in one Spark job, before each gets its own commit.
 
 A fold depends only on the staged events, not on the table, and for most tables takes next to no time.  A job takes some
 tens of milliseconds however little it does, and so does each of its tasks.  Tasks that read staged rows and write files
-themselves need nothing that Spark has to bring together, so all tables can share a job (`SharedFoldJob`).
+themselves need nothing that Spark has to bring together, so all tables can share a job (`fold_together`).
 """
 
 from __future__ import annotations
 
 import heapq
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -37,7 +38,7 @@ from walreplay.session import steps
 from walreplay.session.isolation import has_own_sessions, session_with, settings
 from walreplay.spark.staging import FileRows, Staging
 from walreplay.spark.workers.rows import Work, refusals_told
-from walreplay.spark.workers.write import FILES, FilesWritten, TableShare, work_together
+from walreplay.spark.workers.write import FILES, FilesWritten, Shares, TableShare, work_together
 from walreplay.table.cases import ACTIONS, CommitKind
 from walreplay.table.plan import TablePlan
 from walreplay.table.table_run import TRUNCATE, Merge, TableRun, is_own, own_rows
@@ -55,44 +56,27 @@ _BYTES_A_TASK: Final = 8 << 20
 _SHARE_COST_BYTES: Final = 256 << 10  # The fixed cost of a share, as the number of bytes that take as long to process
 
 
-@dataclass
-class SharedFoldJob:
-    """Functions that are run in one job; each returns rows of `walreplay.spark.workers.write.FILES`."""
+def parts_of(table: int, size: int, shares: Shares, work: Work) -> list[tuple[int, TableShare]]:
+    """Return the parts of a table's fold, each with its weight.
 
-    spark: SparkSession
-    _parts: list[tuple[int, TableShare]] = field(default_factory=list)
-    _slots: int = 0
+    Args:
+        table: the table's number.
+        size: bytes of all shares.
+    """
+    weight = _SHARE_COST_BYTES + size // shares.count  # even a share without rows costs something
+    return [(weight, TableShare(table, work, shares, number)) for number in range(shares.count)]
 
-    def add(self, rows: FileRows, work: Work, size: int) -> int:
-        """Add a function for staged rows of so many bytes; return the position of its rows in the result of `run`."""
-        slot, count = self._slots, rows.shares.count  # a slot is a table, a share one of its parts
-        self._slots += 1
-        weight = _SHARE_COST_BYTES + size // count  # even a share without rows costs something
-        self._parts += [(weight, TableShare(slot, work, rows.shares, number)) for number in range(count)]
-        return slot
 
-    def run(self) -> list[list[Row]]:
-        """Run all functions; return the rows of each, in the order in which they were added."""
-        rows_by_slot: list[list[Row]] = [[] for _ in range(self._slots)]
-        bins = self._bins()
-        if bins:
-            with session_with(self.spark, delta.FEW_ROWS) as session:
-                numbers = session.range(0, len(bins), 1, len(bins))  # one task for each bin
-                frame = numbers.mapInArrow(partial(work_together, bins=bins), f"slot INT, {sql_schema(FILES)}")
-                for row in frame.collect():
-                    rows_by_slot[row.slot].append(row)
-        return rows_by_slot
-
-    def _bins(self) -> list[list[TableShare]]:
-        """Divide the parts among tasks: the largest first, each to the task that has least to do."""
-        total = sum(weight for weight, _ in self._parts)
-        bins: list[list[TableShare]] = [[] for _ in range(min(len(self._parts), -(-total // _BYTES_A_TASK)))]
-        bins_by_load = [(0, number) for number in range(len(bins))]
-        for weight, part in sorted(self._parts, key=lambda item: -item[0]):
-            load, number = bins_by_load[0]
-            bins[number].append(part)
-            heapq.heapreplace(bins_by_load, (load + weight, number))  # the heap's first bin has the least to do
-        return bins
+def bins_of(parts: Sequence[tuple[int, TableShare]]) -> list[list[TableShare]]:
+    """Divide parts among tasks: the largest first, each to the task that has least to do."""
+    total = sum(weight for weight, _ in parts)
+    bins: list[list[TableShare]] = [[] for _ in range(min(len(parts), -(-total // _BYTES_A_TASK)))]
+    bins_by_load = [(0, number) for number in range(len(bins))]
+    for weight, part in sorted(parts, key=lambda item: -item[0]):
+        load, number = bins_by_load[0]
+        bins[number].append(part)
+        heapq.heapreplace(bins_by_load, (load + weight, number))  # the heap's first bin has the least to do
+    return bins
 
 
 _MAX_SHARED_TABLES: Final = 64
@@ -170,17 +154,25 @@ def fold_together(
 
     with ThreadPoolExecutor(at_once) as pool:
         folds = list(pool.map(begin, runs))
-    job = SharedFoldJob(spark)
-    slots = {}
-    for run, (session, fold) in zip(runs, folds, strict=True):
-        if fold.shared is not None:
-            rows, work = fold.shared
-            slots[run.plan.number] = session, fold, job.add(rows, work, run.size)
-    with refusals_told():
-        rows_by_slot = job.run()
+    bins = bins_of(
+        [
+            part
+            for run, (_, fold) in zip(runs, folds, strict=True)
+            if isinstance(fold.rows, FileRows)  # tasks read the rows themselves
+            for part in parts_of(run.plan.number, run.size, fold.rows.shares, fold.work)
+        ]
+    )
+    written = defaultdict[int, list["Row"]](list)
+    if bins:
+        with refusals_told(), session_with(spark, delta.FEW_ROWS) as job_session:
+            numbers = job_session.range(0, len(bins), 1, len(bins))  # one task for each bin
+            frame = numbers.mapInArrow(partial(work_together, bins=bins), f"table INT, {sql_schema(FILES)}")
+            for row in frame.collect():
+                written[row.table].append(row)
     return {
-        number: FoldedTable(session, fold, FilesWritten.of(rows_by_slot[slot]))
-        for number, (session, fold, slot) in slots.items()
+        run.plan.number: FoldedTable(session, fold, FilesWritten.of(written[run.plan.number]))
+        for run, (session, fold) in zip(runs, folds, strict=True)
+        if run.plan.number in written
     }
 
 

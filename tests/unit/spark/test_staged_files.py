@@ -11,10 +11,10 @@ import pytest
 from walreplay.delta.staged_file import RowSelection, Sharing
 from walreplay.fold.events import batch_from_ipc
 from walreplay.session.folders import MountedFolder
-from walreplay.spark.staging import FileRows, Staging
+from walreplay.spark.staging import Staging
 from walreplay.spark.workers.rows import Total, refusal_in, stage_batch, staged_row
 from walreplay.spark.workers.write import Shares, over_shares, stage_into_file
-from walreplay.writing.update import SharedFoldJob
+from walreplay.writing.update import bins_of, parts_of
 
 _ROWS = (
     staged_row(0, 0, 5, "a", bucket=0, rows=3, data=b"one"),
@@ -109,15 +109,13 @@ def test_a_task_works_on_its_shares_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 40, 200])
 def test_work_that_is_done_together_is_shared_out_evenly(count: int) -> None:
-    together = SharedFoldJob(None)  # type: ignore[arg-type]
-    sizes = [(50 << 20) if number % 17 == 0 else 100 for number in range(count)]
-    for size in sizes:
+    sizes, weighted = [(50 << 20) if number % 17 == 0 else 100 for number in range(count)], []
+    for table, size in enumerate(sizes):
         shares = Shares(MountedFolder(""), (), RowSelection(0), 1 + size // (4 << 20), Sharing.BY_BUCKET)
-        together.add(FileRows(None, shares), _counted, size)  # type: ignore[arg-type]
-    bins = together._bins()
-    parts = [(part.slot, part.number) for bin_ in bins for part in bin_]
-    assert sorted(parts) == sorted((part.slot, part.number) for _, part in together._parts)
-    weights = {(part.slot, part.number): weight for weight, part in together._parts}
-    loads = [sum(weights[part.slot, part.number] for part in bin_) for bin_ in bins]
+        weighted += parts_of(table, size, shares, _counted)
+    bins = bins_of(weighted)
+    weights = {(part.table, part.number): weight for weight, part in weighted}
+    assert sorted((part.table, part.number) for bin_ in bins for part in bin_) == sorted(weights)
+    loads = [sum(weights[part.table, part.number] for part in bin_) for bin_ in bins]
     assert max(loads) - min(loads) <= max(weights.values())
     assert max(loads) <= (8 << 20) + max(weights.values())

@@ -282,9 +282,9 @@ def as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True, slots=True)
 class TableShare:
-    """One table's share of the work."""
+    """A table's share of the work."""
 
-    slot: int
+    table: int
     work: Work
     shares: Shares
     number: int
@@ -299,5 +299,5 @@ def work_together(
         for number in batch.column("id").to_pylist():
             for part in bins[number]:
                 for rows in part.work(part.shares.of(part.number)):
-                    slots = pa.array([part.slot] * rows.num_rows, pa.int32())
-                    yield pa.RecordBatch.from_arrays([slots, *rows.columns], names=["slot", *rows.schema.names])
+                    tables = pa.array([part.table] * rows.num_rows, pa.int32())
+                    yield pa.RecordBatch.from_arrays([tables, *rows.columns], names=["table", *rows.schema.names])
