@@ -33,8 +33,17 @@ if TYPE_CHECKING:
     from walreplay.job.maintain import maintain
     from walreplay.job.rebuild import rebuild
     from walreplay.job.sources import apply_sources, sources_status
+    from walreplay.job.verify import verify
     from walreplay.ledger.status import Cut, TargetStatus, status, versions_at
-    from walreplay.report import Forecast, MaintenanceReport, RunReport, SourceReport, SourcesReport
+    from walreplay.report import (
+        Forecast,
+        MaintenanceReport,
+        RunReport,
+        SourceReport,
+        SourcesReport,
+        TableVerification,
+        VerifyReport,
+    )
     from walreplay.session.session import package_zip
     from walreplay.spark.data_source import PgoutputDataSource
 
@@ -52,7 +61,9 @@ __all__ = [
     "Settings",
     "SourceReport",
     "SourcesReport",
+    "TableVerification",
     "TargetStatus",
+    "VerifyReport",
     "WalReplayError",
     "__version__",
     "apply",
@@ -71,6 +82,7 @@ __all__ = [
     "source_settings",
     "sources_status",
     "status",
+    "verify",
     "versions_at",
 ]
 
@@ -91,8 +103,9 @@ _HOMES: Final = {
         ("job.maintain", "maintain"),
         ("job.rebuild", "rebuild"),
         ("job.sources", "apply_sources sources_status"),
+        ("job.verify", "verify"),
         ("ledger.status", "Cut TargetStatus status versions_at"),
-        ("report", "Forecast MaintenanceReport RunReport SourceReport SourcesReport"),
+        ("report", "Forecast MaintenanceReport RunReport SourceReport SourcesReport TableVerification VerifyReport"),
         ("session.session", "package_zip"),
         ("spark.data_source", "PgoutputDataSource"),
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
@@ -51,7 +51,7 @@ def json_value(value: Any, name: str = "") -> Any:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    return {field.name: json_value(getattr(value, field.name), field.name) for field in fields(value) if field.repr}
+    return {item.name: json_value(getattr(value, item.name), item.name) for item in fields(value) if item.repr}
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +271,64 @@ class MaintenanceReport(JsonResult):
     def has_failed(self) -> bool:
         """Whether something could not be done."""
         return any(table.problem for table in self.tables)
+
+
+Equality: TypeAlias = Literal["equal", "different", "not compared"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableVerification(JsonResult):
+    """How a table has compared with one that has the right rows.
+
+    Attributes:
+        name, location, oid: see `TableReport`.
+        reason: why it differs or was not compared, and who else has written to it; empty for nothing.
+        rows: how many it should have.
+        missing, extra, changed: rows that it lacks, that it has and should not have, and that have other values.
+        columns: those that differ in changed rows, each with the number of these rows.
+    """
+
+    name: str
+    location: str
+    result: Equality
+    reason: str = ""
+    rows: int | None = None
+    missing: int = 0
+    extra: int = 0
+    changed: int = 0
+    columns: Mapping[str, int] = field(default_factory=dict)
+    oid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport(JsonResult):
+    """How a target's tables have compared.
+
+    Attributes:
+        result: see `worst_of`.
+        against: where the right rows came from.
+        applied_lsn: what both sides had applied.
+        differences: the Delta table that has the rows that differ; None if they were not written.
+    """
+
+    result: Equality
+    against: str
+    captures: str
+    target: str
+    applied_lsn: int
+    applied_commit_ts: datetime
+    tables: tuple[TableVerification, ...]
+    differences: str | None
+    warnings: tuple[str, ...]
+    seconds: float
+    stages: Mapping[str, float]
+
+
+def worst_of(tables: Iterable[TableVerification]) -> Equality:
+    """Return what holds of all tables: one that is different counts first, then one that was not compared."""
+    results = {table.result for table in tables}
+    worst: tuple[Equality, ...] = ("different", "not compared")
+    return next((result for result in worst if result in results), "equal")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 import walreplay
 from walreplay.cli.by_source import apply_by_source, each_of, place_of, settings_of
-from walreplay.cli.printing import Printing, write_forecast, write_maintenance, write_report
+from walreplay.cli.printing import Printing, write_forecast, write_maintenance, write_report, write_verification
 from walreplay.cli.running import (
     AcceptChangedTables,
     AllowGaps,
@@ -34,7 +34,9 @@ from walreplay.errors import ConfigError
 if TYPE_CHECKING:
     from walreplay.config import Configuration, Settings
     from walreplay.progress import Progress
-    from walreplay.report import MaintenanceReport
+    from walreplay.report import MaintenanceReport, VerifyReport
+
+_DIFFERENT: Final = 3  # the exit code of a verify that has found a table with other rows
 
 app = typer.Typer(
     name="walreplay",
@@ -74,6 +76,10 @@ UntilTime = Annotated[
 ]
 Tables = Annotated[
     str | None, typer.Option("--table", help="Only tables whose whole schema.table is this expression's.", metavar="RE")
+]
+Base = Annotated[
+    str | None,
+    typer.Option("--base", help="Where the files of the tables' base load are, if they were moved.", metavar="URI"),
 ]
 FromLsn = Annotated[str | None, typer.Option("--from-lsn", help="A change log's first commit LSN.", metavar="X/X")]
 FromPlace = Annotated[
@@ -180,10 +186,7 @@ def rebuild_command(
     output: Outputs = None,
     config: Config = None,
     source: Sources = None,
-    base: Annotated[
-        str | None,
-        typer.Option("--base", help="Where the files of the tables' base load are, if they were moved.", metavar="URI"),
-    ] = None,
+    base: Base = None,
     allow_gaps: AllowGaps = False,
     as_json: Json = False,
     report_file: Report = None,
@@ -199,6 +202,63 @@ def rebuild_command(
         write_report,
         Printing(as_json, report_file, quiet),
     )
+
+
+@app.command("verify")
+def verify_command(
+    target: Target,
+    captures: Captures = None,
+    rows: FromPlace = None,
+    publication: Publication = None,
+    consistent_point: ConsistentPoint = None,
+    snapshot: Snapshot = None,
+    describe: Describe = None,
+    wait: Annotated[
+        float, typer.Option("--wait", help="With --from: wait for captures that reach its rows.", metavar="SECONDS")
+    ] = 0.0,
+    table: Tables = None,
+    output: Outputs = None,
+    differences: Annotated[
+        str | None,
+        typer.Option(
+            "--differences", help="Add rows that differ to this Delta table, with their values.", metavar="URI"
+        ),
+    ] = None,
+    base: Base = None,
+    config: Config = None,
+    source: Sources = None,
+    allow_gaps: AllowGaps = False,
+    as_json: Json = False,
+    report_file: Report = None,
+    quiet: Quiet = False,
+) -> None:
+    """Compare a target's tables, value by value, with the archive or the source; exit code 3 if one differs."""
+    of_rows: dict[str, Any] = {"publication": publication, "consistent_point": consistent_point, "snapshot": snapshot}
+    of_rows |= {"describe": describe, "wait": wait}
+    if rows is None and any(of_rows.values()):
+        raise ConfigError("it is said how the source's rows are read, and not where they are", remedy="Give --from")
+
+    def work(spark: Any, place: str, settings: Settings, progress: Progress) -> VerifyReport:
+        return walreplay.verify(
+            spark,
+            target,
+            place or None,
+            source=rows,
+            **of_rows,
+            table=table,
+            outputs=output or None,
+            differences=differences,
+            config=settings,
+            base=base,
+            progress=progress,
+        )
+
+    loaded_config = configuration(config, allow_gaps=allow_gaps)
+    printing = Printing(as_json, report_file, quiet)
+    place = "" if captures is None and not loaded_config.sources else captures
+    results = {report.result for report in each_of(loaded_config, source, place, work, write_verification, printing)}
+    if results != {"equal"}:
+        raise typer.Exit(_DIFFERENT if "different" in results else 1)
 
 
 @app.command("load")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from walreplay.archive.messages import Inspection
     from walreplay.job.as_of import AsOf
     from walreplay.ledger.status import Cut, TargetStatus
-    from walreplay.report import Forecast, MaintenanceReport, RunReport, TableForecast, TableReport
+    from walreplay.report import Forecast, MaintenanceReport, RunReport, TableForecast, TableReport, VerifyReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +209,43 @@ def write_status(output: Screen, status: TargetStatus) -> None:
             for item in status.open_transactions
         ],
     )
+    verified = [table for table in status.tables if table.age is not None]
+    _write_section(
+        output,
+        ("verified table", "result", "LSN", "when", "age", "against"),
+        [
+            (
+                *(table.name, "equal" if table.is_equal else "different"),
+                *(*_values(table, ("verified_lsn", "verified_at")), None if table.age is None else age(table.age)),
+                table.against,
+            )
+            for table in verified
+        ],
+    )
+    if verified and len(verified) < len(status.tables):
+        output.line(f"never verified: {_counted(len(status.tables) - len(verified), 'table')}")
+
+
+def write_verification(output: Screen, report: VerifyReport) -> None:
+    """Write how a target's tables have compared."""
+    equal = sum(table.result == "equal" for table in report.tables)
+    output.line(
+        f"{equal:,} of {_counted(len(report.tables), 'table')} of {report.target} equal to {report.against} "
+        f"({report.captures}) in {report.seconds:.1f} s"
+    )
+    output.line(f"compared at LSN {format_lsn(report.applied_lsn)}{_committed(report.applied_commit_ts)}")
+    names = ("name", "result", "rows", "missing", "extra", "changed")
+    rows = [
+        (*_values(table, names), _listed([f"{name} ({count:,})" for name, count in table.columns.items()]))
+        for table in report.tables
+    ]
+    _write_section(output, ("table", *names[1:], "columns that differ"), rows)
+    for table in report.tables:
+        if table.reason:
+            output.line(f"note: {table.name}: {filled(table.reason)}")
+    if report.differences is not None and report.result == "different":
+        output.line(f"the rows that differ are in {report.differences}")
+    _write_warnings(output, report.warnings)
 
 
 def write_cut(output: Screen, cut: Cut) -> None:

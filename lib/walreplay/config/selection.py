@@ -67,6 +67,11 @@ class MetadataNames:
     share: Share | None = None
 
     @property
+    def commit_columns(self) -> tuple[str, ...]:
+        """Those that say by which commit a row was written last."""
+        return tuple(name for name in (self.commit_lsn, self.commit_ts) if name is not None)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the metadata columns that the table has."""
         source = None if self.share is None else self.share.column

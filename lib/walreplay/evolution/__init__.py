@@ -7,5 +7,5 @@ without Spark and without files.
 Entry points: `shapes.Evolution`, `convert.convert`.
 
 Uses: decode, protocol, types.
-Used by: delta, fold, ledger, table, writing.
+Used by: delta, fold, job, ledger, table, writing.
 """

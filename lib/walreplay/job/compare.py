@@ -1,97 +1,319 @@
-"""Compare a table with one that is known to be right: if both are equal, the table need not be touched."""
+"""Compare tables with those that are known to be right, value for value.
+
+`RowComparison` compares rows.  Sums over hashes come first, in buckets of keys, so nothing is shuffled but these; rows
+of buckets that differ are matched then.  Values are compared as they are: NULL is like NULL and NaN like NaN, but 0.0
+is not like -0.0.  Equal rows count by their number.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
-from pyspark.sql.types import ArrayType, DoubleType, FloatType, StructType
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, StructType
+from pyspark.sql.window import Window
 
+from walreplay.config.keys import HISTORY_COLUMNS
+from walreplay.config.selection import MetadataNames
 from walreplay.delta import statements as delta
+from walreplay.delta.commits import CommitId
 from walreplay.delta.local import DamagedLogError
 from walreplay.delta.opened import OpenedTable
 from walreplay.delta.target import quote
 from walreplay.errors import TargetError, WalReplayError
-from walreplay.names import RowKind, output_of
+from walreplay.evolution.shapes import OWN, MirrorColumn
+from walreplay.job.standing import KnownTable, standing_of
+from walreplay.names import RowKind
 from walreplay.session.failures import failure_of
 from walreplay.table.registry import MirrorEntry
+from walreplay.table.table_run import is_own
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructField
 
 
-from walreplay.job.standing import KnownTable, standing_of
+_BUCKETS: Final = 1024
+_SEEDS: Final = (1, 2)  # two sums: with one, unequal rows might have equal sums by chance
 
-_SEEDS: Final = (1, 2)
+# Beside columns `c0`, `c1` and so on, which no table's name can be mistaken for here.
+_BUCKET: Final = "bucket"
+_COUNT: Final = "count"
+_NUMBER: Final = "number"
+_SIDES: Final = ("expected", "found")
+
+MISSING, EXTRA, CHANGED = "missing", "extra", "changed"
+
+# Spark's own form of JSON has no microseconds.
+_JSON: Final = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+@dataclass(frozen=True)
+class RowComparison:
+    """The rows of two tables.
+
+    Attributes:
+        expected: the right rows.
+        present: the rows that are to be like them, with the same columns.
+        key: the columns by which rows that differ are matched; none if nothing but all of a row tells it from others.
+    """
+
+    expected: DataFrame
+    present: DataFrame
+    key: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """How many right rows there are."""
+        return sum(sums[0] for sums in self._expected_sums.values())
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both have the same rows, each the same number of times."""
+        return self._expected_sums == self._present_sums
+
+    @cached_property
+    def _expected_sums(self) -> dict[int, tuple[int, ...]]:
+        return self._sums(self.expected)
+
+    @cached_property
+    def _present_sums(self) -> dict[int, tuple[int, ...]]:
+        return self._sums(self.present)
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(self.expected.columns)
+
+    @cached_property
+    def _key(self) -> tuple[int, ...]:
+        """The numbers of the columns by which a row is found."""
+        names = self._names
+        return tuple(names.index(name) for name in self.key if name in names) or tuple(range(len(names)))
+
+    def _sums(self, rows: DataFrame) -> dict[int, tuple[int, ...]]:
+        """Return, by bucket, how many rows there are, and sums over hashes of them, in whatever order they lie."""
+        parts = [part for field in rows.schema.fields for part in _hashed(f.col(quote(field.name)), field.dataType)]
+        # A sum of 64-bit hashes overflows a bigint.
+        hashes = (f.sum(f.xxhash64(f.lit(seed), *parts).cast("decimal(20,0)")) for seed in _SEEDS)
+        sums = rows.groupBy(self._bucket(rows).alias(_BUCKET)).agg(f.count(f.lit(1)), *hashes)
+        return {int(row[0]): tuple(map(int, row[1:])) for row in sums.collect()}
+
+    def _bucket(self, rows: DataFrame) -> Column:
+        """Return the bucket of a row, by its key."""
+        fields = [rows.schema.fields[number] for number in self._key]
+        parts = [part for field in fields for part in _hashed(f.col(quote(field.name)), field.dataType)]
+        return f.pmod(f.xxhash64(f.lit(0), *parts), f.lit(_BUCKETS))
+
+    def differences(self) -> DataFrame:
+        """Return the rows that differ, one for each row of the source.
+
+        Returns:
+            ``kind``: `MISSING`, `EXTRA` or `CHANGED`; ``key``, ``expected`` and ``found``: values by their columns, as
+            JSON, NULL where there is no such row; ``columns``: the names of those that differ.
+        """
+        expected, present = self._expected_sums, self._present_sums
+        buckets = [bucket for bucket in expected.keys() | present.keys() if expected.get(bucket) != present.get(bucket)]
+        sides = [
+            rows.where(self._bucket(rows).isin(buckets)).select(*self._comparable(rows), f.lit(sign).alias(_COUNT))
+            for rows, sign in ((self.expected, 1), (self.present, -1))
+        ]
+        values = [f.col(f"c{number}") for number in range(len(self._names))]
+        # What both have as often cancels out; what is left is on one side alone.
+        unmatched = sides[0].union(sides[1]).groupBy(*values).agg(f.sum(_COUNT).alias(_COUNT)).where(f"{_COUNT} != 0")
+        copies = unmatched.select("*", f.explode(f.sequence(f.lit(1), f.abs(_COUNT))).alias(_NUMBER))
+        return self._matched(copies.drop(_NUMBER))
+
+    def _comparable(self, rows: DataFrame) -> list[Column]:
+        fields = enumerate(rows.schema.fields)
+        return [_comparable(f.col(quote(field.name)), field.dataType).alias(f"c{number}") for number, field in fields]
+
+    def _matched(self, unmatched: DataFrame) -> DataFrame:
+        """Match the rows of both sides by their keys; a key may have several."""
+        names = [f"c{number}" for number in range(len(self._names))]
+        key = [f.col(names[number]) for number in self._key]
+        is_expected = f.col(_COUNT) > 0
+        number = f.row_number().over(Window.partitionBy(*key, is_expected).orderBy(f.xxhash64(*names)))
+        numbered = unmatched.withColumn(_NUMBER, number)
+        pairs = numbered.groupBy(*key, _NUMBER).agg(
+            *(
+                f.first(f.when(is_expected if side == _SIDES[0] else ~is_expected, f.struct(*names)), True).alias(side)
+                for side in _SIDES
+            )
+        )
+        expected, present = (f.col(side) for side in _SIDES)
+        kind = f.when(present.isNull(), MISSING).when(expected.isNull(), EXTRA).otherwise(CHANGED)
+        differing = [
+            f.when(~expected[column].eqNullSafe(present[column]), f.lit(name))
+            for column, name in zip(names, self._names, strict=True)
+        ]
+        columns = f.filter(f.array(*differing), lambda name: name.isNotNull())
+        either = f.coalesce(expected, present)
+        return pairs.select(
+            kind.alias("kind"),
+            _json(either, [(names[number], self._names[number]) for number in self._key]).alias("key"),
+            f.when(kind == CHANGED, columns).otherwise(f.array().cast("array<string>")).alias("columns"),
+            *(_json(f.col(side), list(zip(names, self._names, strict=True))).alias(side) for side in _SIDES),
+        )
+
+
+def _json(row: Column, columns: Sequence[tuple[str, str]]) -> Column:
+    """Write values of a row by their columns' names; NULL for no row."""
+    return f.when(row.isNotNull(), f.to_json(f.struct(*(row[column].alias(name) for column, name in columns)), _JSON))
+
+
+def _hashed(value: Column, kind: DataType) -> list[Column]:
+    """Return what of a value is hashed: NULL leaves a hash as it is, and so does an empty array."""
+    if isinstance(kind, ArrayType):
+        element = kind.elementType
+        parts = [f.size(value), f.transform(value, lambda inner: f.struct(*_hashed(inner, element)))]
+    elif isinstance(kind, StructType):
+        parts = [part for field in kind.fields for part in _hashed(value.getField(field.name), field.dataType)]
+    else:
+        parts = [_comparable(value, kind)]
+    return [*parts, value.isNull()]
+
+
+def _comparable(value: Column, kind: DataType) -> Column:
+    """Return a value that is equal to another one just where both are the same: for Spark 0.0 is like -0.0."""
+    if isinstance(kind, (FloatType, DoubleType)):
+        return value.cast("string")
+    if isinstance(kind, ArrayType):
+        element = kind.elementType
+        return f.transform(value, lambda inner: _comparable(inner, element))
+    if isinstance(kind, StructType):
+        fields = (_comparable(value.getField(field.name), field.dataType).alias(field.name) for field in kind.fields)
+        return f.when(value.isNotNull(), f.struct(*fields))
+    return value
+
+
+# Tables
 
 
 @dataclass(frozen=True, slots=True)
-class Rightness:
-    """What the comparison of two tables has found.
+class Verdict:
+    """A table held against the right one.
 
     Attributes:
-        why: what of the table is not right; empty if all is.
+        why: what of it is not as it should be, or who has changed it; empty for nothing.
         rows: how many the right table has.
+        comparison: of the rows; None where these cannot be compared.
     """
 
     why: str
     rows: int
+    comparison: RowComparison | None = None
+
+    @property
+    def has_right_rows(self) -> bool:
+        """Whether its rows are right, whoever has written them."""
+        return self.comparison is not None and self.comparison.is_equal
 
 
-def rightness_of(
-    spark: SparkSession, ledger: str, entry: MirrorEntry | None, right: MirrorEntry, commit_columns: tuple[str, ...]
-) -> Rightness:
-    """Compare a table with one that has the rows, the columns and the names that it should have.
+@dataclass(frozen=True, slots=True)
+class TablePair:
+    """A table, and one that has the rows, the columns and the names that it should have.
 
-    Args:
-        spark: a session that only the caller uses.
-        ledger: the ledger's id.
+    Attributes:
         entry: what the ledger knows of the table; None for none.
         right: the ledger's entry of the other table.
-        commit_columns: of a mirror, the columns that say by which commit a row was written last: where nothing
-            identifies equal rows, they depend on where runs have ended.
+        metadata: the names of both tables' own columns.
+        key: the columns that identify its rows, by their names in the other table; none if nothing does.
+        left_out: columns that are not compared.
+        is_siblings: see `KnownTable`.
+        of_source: the other table has what the source has now, loaded at a time of its own: the source's columns are
+            compared, of rows that it has.
     """
-    rows = delta.read(spark, right.table)
-    left_out = commit_columns if output_of(right.oid).rows is RowKind.CURRENT else ()
-    sums = _sums(rows.drop(*left_out))
-    why = "it is new" if entry is None else _difference(spark, ledger, entry, right, rows, sums, left_out)
-    return Rightness(why, sums[0])
 
+    entry: MirrorEntry | None
+    right: MirrorEntry
+    metadata: MetadataNames
+    key: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    is_siblings: Callable[[CommitId], bool] | None = None
+    of_source: bool = False
 
-def _difference(
-    spark: SparkSession,
-    ledger: str,
-    entry: MirrorEntry,
-    right: MirrorEntry,
-    rows: DataFrame,
-    right_sums: tuple[int, ...],
-    left_out: tuple[str, ...],
-) -> str:
-    if entry.paused:
-        return "it lacks what changed while it was switched off"
-    shapes = [[(c.source, c.name, c.type, c.dropped) for c in compared.shape.columns] for compared in (entry, right)]
-    if shapes[0] != shapes[1]:
-        return "its columns are others"
-    try:
+    def verdict(self, spark: SparkSession, ledger: str) -> Verdict:
+        """Compare them.
+
+        Args:
+            spark: a session that only the caller uses.
+            ledger: the ledger's id.
+        """
+        rows = delta.read(spark, self.right.table)
+        if self.entry is None:
+            return Verdict("it is new", rows.count())
+        try:
+            why, comparison = self._compared(spark, ledger, self.entry, rows)
+            if comparison is not None:
+                return Verdict(
+                    why or ("" if comparison.is_equal else "its rows are others"), comparison.rows, comparison
+                )
+        except TargetError as error:
+            why = error.problem
+        except WalReplayError:
+            raise
+        except Exception:
+            # Whatever Spark has met there: the table is made again.
+            why = "it cannot be read"
+        return Verdict(why, rows.count())
+
+    def _compared(
+        self, spark: SparkSession, ledger: str, entry: MirrorEntry, rows: DataFrame
+    ) -> tuple[str, RowComparison | None]:
+        """Return what is wrong with the table but for its rows, and the comparison of these; None if it is in vain."""
+        if not self.of_source:
+            shapes = [
+                [(column.source, column.name, column.type, column.dropped) for column in compared.shape.columns]
+                for compared in (entry, self.right)
+            ]
+            if shapes[0] != shapes[1]:
+                return "its columns are others", None
         opened = OpenedTable(spark, entry.table)
         if not opened.exists:
-            return "it is gone"
-        standing = standing_of(opened, KnownTable(entry.table, entry.name, ledger, entry))
-        if standing is None or not standing.is_sound:  # not as a run has left it
-            return "somebody else has changed it"
+            return "it is gone", None
+        standing = standing_of(opened, KnownTable(entry.table, entry.name, ledger, entry, None, self.is_siblings))
         present_rows = delta.read(spark, entry.table)
+        if entry.share is not None:  # the other sources' rows have columns of their own
+            present_names = set(present_rows.columns)
+            shared_names = [quote(name) for name in rows.columns if name in present_names]
+            present_rows = present_rows.where(is_own(entry.share)).select(*shared_names)
+        if self.of_source:
+            rows, present_rows = self._now(rows, self.right, entry), self._now(present_rows, entry, entry)
         if _declared(present_rows.schema) != _declared(rows.schema):
-            return "its columns were changed"
-        return "" if _sums(present_rows.drop(*left_out)) == right_sums else "its rows are others"
-    except TargetError as error:
-        return error.problem
-    except WalReplayError:
-        raise
-    except Exception:
-        # Whatever Spark has met there: the table is made again.
-        return "it cannot be read"
+            return "its columns were changed", None
+        why = "" if standing is not None and standing.is_sound else "somebody else has changed it"
+        why = "it lacks what changed while it was switched off" if entry.paused else why
+        return why, RowComparison(rows.drop(*self.left_out), present_rows.drop(*self.left_out), self.key)
+
+    @property
+    def _sent(self) -> list[MirrorColumn]:
+        """The columns that the source has now."""
+        return [column for column in self.right.shape.present if column.source != OWN]
+
+    def _now(self, rows: DataFrame, compared: MirrorEntry, entry: MirrorEntry) -> DataFrame:
+        """Return the rows of one of the tables that the source has now, as the table under test would have them."""
+        marks = [column.name for column in compared.shape.columns if column.source == OWN]
+        if self.metadata.rows is RowKind.VERSION:
+            marks = [HISTORY_COLUMNS["end_lsn"]]
+        for mark in marks:  # versions that have ended, and rows that are marked as deleted
+            rows = rows.where(f.col(quote(mark)).isNull() | (f.col(quote(mark)).cast("string") == "false"))
+        held = {column.source: column for column in compared.shape.present}
+        types = {column.source: delta.sql_type(column.type.arrow) for column in entry.shape.present}
+        values = []
+        for column in self._sent:
+            kind = types.get(column.source, delta.sql_type(column.type.arrow))
+            # The source names a new column, or type, with the next row that it sends: until then, NULL stands for it.
+            value = f.col(quote(held[column.source].name)) if column.source in held else f.lit(None)
+            is_same = column.source in held and delta.sql_type(held[column.source].type.arrow) == kind
+            values.append((value if is_same else value.try_cast(kind)).alias(column.name))
+        rescued = self.metadata.rescued_data
+        return rows.select(*values, *([] if rescued is None else [quote(rescued)]))
 
 
 def check_readable(spark: SparkSession, entry: MirrorEntry) -> None:
@@ -118,22 +340,3 @@ def check_readable(spark: SparkSession, entry: MirrorEntry) -> None:
 
 def _declared(schema: StructType) -> list[tuple[str, str]]:
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]
-
-
-def _sums(rows: DataFrame) -> tuple[int, ...]:
-    """Return how many rows there are, and sums over hashes of them, in whatever order they lie."""
-    parts = [part for field in rows.schema.fields for part in _hashed(field)]
-    # A sum of 64-bit hashes overflows a bigint; two seeds make equal sums of unequal rows improbable.
-    hashes = (f.sum(f.xxhash64(f.lit(seed), *parts).cast("decimal(20,0)")) for seed in _SEEDS)
-    (row,) = rows.agg(f.count(f.lit(1)), *hashes).collect()
-    return tuple(int(value or 0) for value in row)
-
-
-def _hashed(field: StructField) -> list[Column]:
-    """Return what of a column is hashed: NULL leaves a hash as it is, and 0.0 is like -0.0."""
-    column = f.col(quote(field.name))
-    if isinstance(field.dataType, (ArrayType, StructType)):
-        column = f.to_json(f.struct(column), {"ignoreNullFields": "false"})
-    elif isinstance(field.dataType, (FloatType, DoubleType)):
-        column = column.cast("string")  # xxhash64 normalizes -0.0
-    return [column, column.isNull()]

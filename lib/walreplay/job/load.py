@@ -24,6 +24,7 @@ from walreplay.job.base_load import BaseLoad, PlannedLoad
 from walreplay.job.context import RunContext
 from walreplay.job.rebuild import Rebuilding
 from walreplay.job.side_build import BaseStep
+from walreplay.job.side_tables import SideTables
 from walreplay.loading.database import SCHEME, read_address
 from walreplay.loading.description import HOW_TO_DESCRIBE, Description, read_description
 from walreplay.loading.formats import CopyOptions
@@ -109,7 +110,8 @@ def _bring(load: BaseLoad, captures: str | None, began: float) -> RunReport:
     assert begun.state is not None
     # The tables are made beside; names that differ by case alone are two tables'.
     narrowed = Narrowed(tables=f"(?-i:{'|'.join(map(re.escape, sorted(late_load.only)))})")
-    report = Rebuilding(load.context, begun.state.captures if captures is None else captures, narrowed, late_load).run()
+    captures = begun.state.captures if captures is None else captures
+    report = Rebuilding(SideTables(load.context, captures, narrowed, late_load)).run()
     rows = sum(table.inserted for table in report.tables if output_of(table.oid or 0) is Output.MIRROR)
     captures = load.base.origin
     return replace_fields(report, status="loaded", captures=captures, files=0, capture_bytes=0, changes=rows)
@@ -171,7 +173,7 @@ def _late_load(bringing: BaseLoad, begun: PlannedLoad) -> BaseStep:
             remedy=HOW_TO_DESCRIBE,
         )
     bringing.give_up_interrupted(begun)
-    load = replace_fields(bringing.load(begun), after=-1, top=0, late=True)  # as if it came before all captures
+    load = bringing.load(begun).as_first()
     names = frozenset(name for _, name in load.tables)
     return BaseStep(load, lambda _: bringing.base, described, names)
 

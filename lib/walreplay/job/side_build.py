@@ -19,7 +19,6 @@ from walreplay.job.apply import Job
 from walreplay.job.base_load import BaseLoad
 from walreplay.job.context import RunContext
 from walreplay.job.installing import remove_side
-from walreplay.job.source_check import check_unshared
 from walreplay.ledger.runs import loads_of
 from walreplay.ledger.state import Load, State
 from walreplay.loading.description import Description, read_description
@@ -56,28 +55,28 @@ class BaseStep:
     only: frozenset[str]
 
     @classmethod
-    def again(cls, load: Load, origin: str | None, only: frozenset[str], place: str) -> BaseStep:
-        """Return the step that repeats a load.
+    def again(cls, load: Load, origin: str | None, only: frozenset[str]) -> BaseStep:
+        """Return the step that repeats a load of files.
 
         Args:
-            origin: where its files are now; None for where they were.
-            place: the target, for an error.
-
-        Raises:
-            TargetError: its rows were not in files.
+            origin: where they are now; None for where they were.
         """
         files = load.files
-        if files is None:
-            raise TargetError(
-                f"the table was loaded from {load.origin}, whose rows as of that LSN cannot be read again",
-                table=", ".join(sorted(only)),
-                path=place,
-                remedy="Copy it from the source again, and give the copy to walreplay load --replace "
-                "(docs/starting.md); or leave the table out of --table",
-            )
+        assert files is not None
         folder = origin or load.origin
         described = read_description(files.description, "the ledger")
         return cls(load, lambda spark: _Copied(spark, folder, files, moved=origin is not None), described, only)
+
+    @staticmethod
+    def not_again(load: Load, only: frozenset[str], place: str) -> TargetError:
+        """Return the error for a load whose rows were not in files; ``place`` is the target."""
+        return TargetError(
+            f"the table was loaded from {load.origin}, whose rows as of that LSN cannot be read again",
+            table=", ".join(sorted(only)),
+            path=place,
+            remedy="Copy it from the source again, and give the copy to walreplay load --replace "
+            "(docs/starting.md); or leave the table out of --table",
+        )
 
 
 class _Copied(FilesOfBase):
@@ -171,8 +170,20 @@ class SideBuild:
             self._start_over(made)
             raise
         assert made is not None
-        check_unshared(made.tables)
         return made, report
+
+    def stage(self) -> None:
+        """Bring the side target its first rows alone, anew."""
+        side_state = self._read_side()
+        if side_state is not None:
+            self._start_over(side_state)
+        self._load(None)
+
+    def staged(self) -> Load | None:
+        """Return the load of rows that wait in the side target; None for none."""
+        side_state = self._read_side()
+        waits = side_state is not None and side_state.resume is None
+        return next(iter(self._loads(side_state)), None) if waits else None
 
     def _context(self) -> RunContext:
         spark, progress = self.context.spark, self.context.progress
@@ -190,8 +201,12 @@ class SideBuild:
 
     def _run(self, side_state: State | None, end: int) -> RunReport:
         """Bring the side target to the target's LSN; return the report of its last run."""
+        self._load(side_state)
+        return self._apply(end)
+
+    def _load(self, side_state: State | None) -> None:
         # By their number: two loads may be as of one LSN, of the same tables.
-        for step in self.side.loads[self._loaded(side_state) :]:
+        for step in self.side.loads[len(self._loads(side_state)) :]:
             load = step.load
             if load.after >= 0:  # -1: the load came before any captures
                 self._apply(load.after)
@@ -200,7 +215,6 @@ class SideBuild:
             BaseLoad(context, base, load.at_lsn, step.described, source, anew=True, only=step.only, top=load.top).run()
             self._take_over(context)
             steps.reached("side base loaded")
-        return self._apply(end)
 
     def _apply(self, end: int) -> RunReport:
         context = self._context()
@@ -213,12 +227,12 @@ class SideBuild:
         for name, seconds in run.stages.items():
             stages[name] = stages.get(name, 0.0) + seconds
 
-    def _loaded(self, side_state: State | None) -> int:
-        """Return how many loads the side target has."""
+    def _loads(self, side_state: State | None) -> list[Load]:
+        """Return the loads that the side target has."""
         table = self.side.target.ledger("runs")
         if side_state is None or not delta.exists(self.context.session, table):
-            return 0
-        return len(loads_of(delta.read(self.context.session, table), side_state))
+            return []
+        return [load for _, load in loads_of(delta.read(self.context.session, table), side_state)]
 
     def _check_end(self, made: State | None, state: State) -> None:
         """Make sure that the captures hold all transactions that the target has."""

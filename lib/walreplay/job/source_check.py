@@ -265,6 +265,11 @@ def check_places(captures: str, target: Target) -> None:
     raise ConfigError(problem, path=target.text, remedy="Give each a folder of its own, beside the other")
 
 
+def lie_apart(place: str, other: str) -> bool:
+    """Return whether neither of two folders lies in the other."""
+    return not _contains(_parts(place), _parts(other)) and not _contains(_parts(other), _parts(place))
+
+
 def check_apart(captures: Mapping[str, str], patterns: Mapping[str, str | None] | None = None) -> None:
     """Refuse a source whose captures are those of another one, or lie among them.
 

@@ -287,6 +287,10 @@ class Load:
     writing: bool = False
     late: bool = False
 
+    def as_first(self) -> Load:
+        """Return the load as if it came before all captures."""
+        return replace(self, after=-1, top=0, late=True)
+
     @property
     def names(self) -> str:
         """The tables, for an error."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -27,6 +27,7 @@ from walreplay.names import RowKind, output_of, source_oid
 from walreplay.report import JsonResult
 from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import own_session, quiet_queries, set_for_a_while
+from walreplay.table.registry import MirrorEntry
 from walreplay.table.table_run import is_own
 from walreplay.writing.by_files import choose_writer
 
@@ -100,6 +101,26 @@ class PendingTransaction:
 
 
 @dataclass(frozen=True, slots=True)
+class TableStatus:
+    """A table of the target, and how `walreplay.verify` has found it last.
+
+    Attributes:
+        verified_lsn: what it had applied then; None if it was never compared.
+        age: of that comparison.
+        against: where the right rows came from.
+        is_equal: it had the same rows.
+    """
+
+    name: str
+    location: str
+    verified_lsn: int | None = None
+    verified_at: datetime | None = None
+    age: timedelta | None = None
+    against: str | None = None
+    is_equal: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TargetStatus(JsonResult):
     """What a target holds: everything committed up to ``applied_lsn``; its newest runs come last."""
 
@@ -109,6 +130,7 @@ class TargetStatus(JsonResult):
     at_work: RunAtWork | None
     runs: tuple[RunStatus, ...]
     open_transactions: tuple[PendingTransaction, ...]
+    tables: tuple[TableStatus, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +194,9 @@ def status(spark: SparkSession, target: str | os.PathLike[str], source: str | No
     if state.resume is None and runs:
         applied = runs[-1].applied_lsn
     applied_ts = None if lsn < 0 else to_datetime(commit_time)
-    return TargetStatus(place.text, applied, applied_ts, running, tuple(runs), tuple(_open_transactions(state)))
+    named = sorted(state.tables, key=lambda entry: entry.name)
+    tables = tuple(_table_status(entry) for entry in named if not entry.set_aside)
+    return TargetStatus(place.text, applied, applied_ts, running, tuple(runs), tuple(_open_transactions(state)), tables)
 
 
 def versions_at(spark: SparkSession, target: str | os.PathLike[str], run: int, source: str | None = None) -> Cut:
@@ -320,6 +344,21 @@ def _open_transactions(state: State) -> Iterator[PendingTransaction]:
         yield PendingTransaction(
             item.kind, item.xid, item.gid, item.lsn, item.path, item.offset, since, age, item.bytes, item.segments
         )
+
+
+def _table_status(entry: MirrorEntry) -> TableStatus:
+    verified, status = entry.verified, TableStatus(entry.name, entry.table.text)
+    if verified is None:
+        return status
+    age = datetime.now(timezone.utc) - verified.moment
+    return replace(
+        status,
+        verified_lsn=verified.lsn,
+        verified_at=verified.moment,
+        age=age,
+        against=verified.against,
+        is_equal=verified.is_equal,
+    )
 
 
 def _utc(moment: datetime | None) -> datetime | None:

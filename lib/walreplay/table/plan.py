@@ -118,12 +118,11 @@ class TablePlan:
     @property
     def after(self) -> MirrorEntry:
         """The ledger's entry for the table after the run."""
-        # Its version is known once the commit was made.
-        # Its version and run follow (left_at).
+        # Its version and run are known once the commit was made (`left_at`).
         entry = MirrorEntry(self.oid, self.name, self.table, self.epochs[-1].shape, self.set_aside, self.names)
         # A relation that was made anew has none of the rows that were loaded.
         if self.before is not None and self.before.oid == self.oid:
-            entry = replace(entry, base_lsn=self.before.base_lsn)
+            entry = replace(entry, base_lsn=self.before.base_lsn, verified=self.before.verified)
         entry = replace(entry, layout=self.layout, comment=self.comment, share=self.metadata.share)
         called = () if self.before is None else self.before.called
         return replace(entry, doubts=self.uncertain, called=called)

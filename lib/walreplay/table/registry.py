@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from shlex import quote
 from typing import Final
 
@@ -49,6 +50,26 @@ class Doubt:
 Doubts = tuple[Doubt, ...]
 
 
+ARCHIVE: Final = "the archive"  # What a table made again of the captures is
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """How a table has compared with one that has the right rows.
+
+    Attributes:
+        lsn: what both had applied.
+        moment: when that was.
+        against: where the right rows came from.
+        is_equal: it had the same rows.
+    """
+
+    lsn: int
+    moment: datetime
+    against: str
+    is_equal: bool
+
+
 @dataclass(frozen=True, slots=True)
 class MirrorEntry:
     """A mirror table as the last run that wrote to it left it.
@@ -70,6 +91,7 @@ class MirrorEntry:
         called: the names that the relation has had, each with the LSNs between which it was taken; empty for none.
         doubts: why it may differ from its source, and at which LSNs.
         identity: the relation's (`Relation.identity`) when it was used last; empty if it is not known.
+        verified: how it has compared when it was compared last; None if it never was.
     """
 
     oid: int
@@ -88,6 +110,7 @@ class MirrorEntry:
     called: tuple[tuple[int, int, str], ...] = ()
     doubts: Doubts = ()
     identity: tuple[str, ...] = ()
+    verified: Verified | None = None
 
     @property
     def gap(self) -> str | None:

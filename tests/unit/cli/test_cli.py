@@ -19,7 +19,15 @@ from walreplay.cli import explain, main, run
 from walreplay.cli.printing import write_report
 from walreplay.console import Screen
 from walreplay.errors import CaptureError, ConfigError, MalformedMessage, TargetError
-from walreplay.ledger.status import Cut, PendingTransaction, RunAtWork, RunStatus, TableVersion, TargetStatus
+from walreplay.ledger.status import (
+    Cut,
+    PendingTransaction,
+    RunAtWork,
+    RunStatus,
+    TableStatus,
+    TableVersion,
+    TargetStatus,
+)
 from walreplay.report import Forecast, RunReport, TableForecast, TableReport
 
 CAPTURES = Path(__file__).parents[2] / "captures"
@@ -394,7 +402,7 @@ def known(applied, monkeypatch):
     )  # fmt: skip
     found = TargetStatus(
         target="out", applied_lsn=16, applied_commit_ts=None, at_work=None, runs=(run,),
-        open_transactions=(waiting, streamed),
+        open_transactions=(waiting, streamed), tables=(TableStatus("s.t", "out/s/t"),),
     )  # fmt: skip
     monkeypatch.setitem(vars(walreplay), "status", lambda spark, target: found)
     return found

@@ -1,0 +1,186 @@
+"""The rows that a source has at an LSN, staged beside a target that is compared with them (`walreplay.job.verify`).
+
+Rows come from files that base.sh has written, or from a database under a snapshot that is given up as soon as they are
+read.  They are loaded into the side target (`walreplay.job.side_build`), and stay there until they were compared:
+captures may reach their LSN later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import AnalysisException
+
+from walreplay.config.model import Narrowed
+from walreplay.errors import ConfigError, TargetError
+from walreplay.job.apply import apply
+from walreplay.job.as_of import last_lsn_of
+from walreplay.job.base_load import BaseLoad
+from walreplay.job.context import RunContext
+from walreplay.job.side_build import BaseStep, Side, SideBuild
+from walreplay.job.side_tables import SideTables
+from walreplay.ledger.state import Load, State
+from walreplay.listing import escape_glob
+from walreplay.loading.database import SCHEME, read_address
+from walreplay.loading.description import Description, read_description
+from walreplay.loading.formats import copy_options
+from walreplay.loading.snapshot import Snapshot, exported_snapshot
+from walreplay.spark.base_rows import BaseSource, DatabaseOfBase, FilesOfBase
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_A_WHILE: Final = 10.0  # seconds, after which captures are listed again
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlace:
+    """Where a source's rows are, as whoever calls has said it.
+
+    Attributes:
+        origin: a folder of copies, or ``jdbc:postgresql://host/database``.
+        describe, consistent_point: of copies, where these are not beside the folder as base.sh has written them.
+        publication: of a database: whose tables are read.
+        snapshot: of a database: one that is exported, with its ``consistent_point``; None to make one.
+        wait: seconds for captures that reach the rows' LSN.
+    """
+
+    origin: str
+    describe: str | None = None
+    consistent_point: int | str | None = None
+    publication: str | None = None
+    snapshot: str | None = None
+    wait: float = 0.0
+
+
+@dataclass
+class SourceRows:
+    """Rows of a source that a target's tables are compared with."""
+
+    context: RunContext
+    captures: str
+    narrowed: Narrowed
+    place: SourcePlace
+
+    def tables(self, state: State) -> tuple[SideTables, State]:
+        """Stage the rows, and bring the target to their LSN.
+
+        Returns:
+            the tables that are made of the rows, and the target's state by then.
+        """
+        tables = SideTables(self.context, self.captures, self.narrowed, skips=True, name=self._name(state))
+        load = self._earlier(state, tables) or self._staged(tables, state)
+        tables.late_load = self._waiting(load)
+        return tables, self._brought(load.at_lsn, state)
+
+    def _earlier(self, state: State, tables: SideTables) -> Load | None:
+        """Return the load of rows that an earlier call has staged, whose LSN the captures had not reached."""
+        assert tables.name is not None
+        side = Side(tables.name, self.context.target.side(tables.name), self.context.settings)
+        load = SideBuild(self.context, self.captures, side).staged()
+        # Copies that were made anew since are newer.
+        return load if load is not None and load.files is None else None
+
+    def _name(self, state: State) -> str:
+        """Return the side target's name: the same call finds the rows that an earlier one has staged."""
+        settings = self.context.settings
+        parts = [
+            *(state.ledger, "source", self.place.origin, self.narrowed.tables, self.place.publication),
+            settings.model_dump(mode="json"),
+            settings.mask_salt.hex(),
+        ]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+    def _staged(self, tables: SideTables, state: State) -> Load:
+        """Stage the rows, or return the load of those that wait from before."""
+        with self._base() as (base, lsn, described):
+            bringing = BaseLoad(self.context, base, lsn, described, None, anew=True)
+            begun = bringing.begin()
+            self.context.ledger.release()
+            load = bringing.load(begun).as_first()
+            load = replace(load, tables=tuple(item for item in load.tables if self.narrowed.wants(item[1])))
+            if not load.tables:
+                problem = f"there are no rows of a table that is called {self.narrowed.tables}"
+                raise ConfigError(problem, path=self.place.origin, remedy="Check --table")
+            names = frozenset(name for _, name in load.tables)
+            tables.late_load = BaseStep(load, lambda _: base, described or base.described(), names)
+            SideBuild(self.context, self.captures, tables.side(state), lsn).stage()
+            return load
+
+    @contextmanager
+    def _base(self) -> Iterator[tuple[BaseSource, int, Description | None]]:
+        """Provide where the rows are, with their LSN and what describes them, while they are read."""
+        place, spark = self.place, self.context.session
+        if not place.origin.startswith(SCHEME):
+            folder = place.origin.rstrip("/")
+            point = place.consistent_point or self._text(f"{folder}.lsn", "--consistent-point").strip()
+            describe = place.describe or f"{folder}.jsonl"
+            described = read_description(self._text(describe, "--describe"), describe)
+            yield FilesOfBase(spark, place.origin, copy_options(None), None), last_lsn_of(None, point), described
+            return
+        with self._snapshot() as snapshot:
+            lsn = last_lsn_of(None, snapshot.consistent_point)
+            database = DatabaseOfBase(
+                spark,
+                read_address(place.origin),
+                lsn,
+                publication=place.publication,
+                table=None,
+                snapshot=snapshot.name,
+                connections=None,
+            )
+            yield database, lsn, None
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[Snapshot]:
+        place = self.place
+        if place.snapshot is None:
+            with exported_snapshot(read_address(place.origin)) as snapshot:
+                yield snapshot
+        elif place.consistent_point is None:
+            problem = "a snapshot is given, and not as of which LSN it is"
+            raise ConfigError(problem, path=place.origin, remedy="Give its --consistent-point, too")
+        else:
+            yield Snapshot(place.snapshot, last_lsn_of(None, place.consistent_point) + 1)
+
+    def _text(self, path: str, option: str) -> str:
+        """Read a small file beside the copies, wherever Spark can."""
+        try:
+            rows = self.context.session.read.text(escape_glob(path), wholetext=True)
+            return "".join(row.value for row in rows.collect())
+        except AnalysisException:
+            raise ConfigError(
+                "the file that base.sh writes beside the copies is not there", path=path, remedy=f"Give {option}"
+            ) from None
+
+    def _waiting(self, load: Load) -> BaseStep:
+        """Return the step of rows that were staged before, and need not be read any more."""
+
+        def gone(_: SparkSession) -> BaseSource:
+            raise TargetError(
+                "the source's rows that were staged are gone, as captures were missing behind them",
+                path=self.context.target.text,
+                remedy="Run it again, which reads them anew",
+            )
+
+        return BaseStep(load, gone, None, frozenset(name for _, name in load.tables))
+
+    def _brought(self, lsn: int, state: State) -> State:
+        """Apply captures until the target has an LSN, or for as long as they may be waited for."""
+        context, ends = self.context, time.monotonic() + self.place.wait
+        while state.reached[0] < lsn:
+            apply(context.spark, self.captures, context.target.text, context.settings, context.progress)
+            state = context.ledger.read() or state
+            left = ends - time.monotonic()
+            if left <= 0:
+                break
+            if state.reached[0] < lsn:
+                with context.stage("wait for captures"):
+                    time.sleep(min(left, _A_WHILE))
+        return state

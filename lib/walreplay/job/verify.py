@@ -1,0 +1,252 @@
+"""Verify: compare a target's tables with what the archive makes of them, as of the very LSN that the target is at.
+
+Or with the source: with rows that it had at an LSN, and what the archive has behind that (`walreplay.job.source_rows`).
+The tables are made beside the target, as `walreplay.job.rebuild` does, and are removed once they were compared.  What
+has come of it stands in the ledger, for each table.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as f
+
+from walreplay.config import Settings, make_settings
+from walreplay.config.model import Narrowed, outputs_named, tables_named
+from walreplay.delta import statements as delta
+from walreplay.delta.opened import OpenedTable
+from walreplay.delta.target import TableName, catalog_errors
+from walreplay.errors import ConfigError
+from walreplay.job.compare import CHANGED, EXTRA, MISSING, Verdict
+from walreplay.job.context import RunContext
+from walreplay.job.side_tables import MadeTables, SideTables
+from walreplay.job.source_check import lie_apart
+from walreplay.job.source_rows import SourcePlace, SourceRows
+from walreplay.ledger.state import Load, now
+from walreplay.lsn import format_lsn, to_datetime
+from walreplay.names import Output
+from walreplay.progress import Progress
+from walreplay.report import TableVerification, VerifyReport, worst_of
+from walreplay.session import steps
+from walreplay.session.failures import spark_errors
+from walreplay.session.isolation import session_with
+from walreplay.table.registry import ARCHIVE, MirrorEntry
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+_DIFFERENCES: Final = {
+    "verified_at": "TIMESTAMP",
+    "applied_lsn": "BIGINT",
+    "table": "STRING",
+    "kind": "STRING",
+    "key": "STRING",
+    "columns": "ARRAY<STRING>",
+    "expected": "STRING",
+    "found": "STRING",
+}
+
+
+def verify(
+    spark: SparkSession,
+    target: str | os.PathLike[str],
+    captures: str | os.PathLike[str] | None = None,
+    *,
+    source: str | os.PathLike[str] | None = None,
+    publication: str | None = None,
+    consistent_point: int | str | None = None,
+    snapshot: str | None = None,
+    describe: str | os.PathLike[str] | None = None,
+    wait: float = 0.0,
+    table: str | None = None,
+    outputs: Iterable[str | Output] | None = None,
+    differences: str | os.PathLike[str] | None = None,
+    config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
+    base: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> VerifyReport:
+    """Compare tables of a target with what the archive makes of them, or with their source; none is written to.
+
+    Killed, the same call goes on where it was.  With a source, the target is brought to the LSN of the source's rows
+    first, as by `walreplay.apply`.
+
+    Args:
+        target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
+        captures: the capture files, from the first that the target was made of; by default the configuration's, or
+            those that were applied last.
+        source: the folder that base.sh has written; or ``jdbc:postgresql://host/database``, of which a snapshot is read
+            that lasts no longer.  None to compare with the archive alone.
+        publication: of a database: whose tables are read.
+        consistent_point, describe: of copies, where they are not in the files that base.sh has written beside them.
+        snapshot: of a database: an exported one, in place of one that is made; with its consistent_point.
+        wait: seconds for captures that reach the LSN of the source's rows.
+        table: a regular expression over the whole of the source's ``schema.table``; None for all tables.
+        outputs: those that are compared; None for all that the configuration wants.
+        differences: a Delta table (a path or URI) to which rows that differ are added, with their values.
+        config: a YAML file, the same as a mapping, or `Settings`.
+        base: where the files of the tables' base load lie now, if they were moved.
+        progress: shows how far it is.
+
+    Raises:
+        ConfigError: no table is called so; or the place of the differences is one of the target's or the captures'.
+        TargetError: the captures do not reach back, or up, to where the target does; the source gives no snapshot.
+        WalReplayError: as `walreplay.apply` does.
+    """
+    settings, chosen_outputs = make_settings(config), outputs_named(outputs)
+    of_source = None
+    if source is not None:
+        described = None if describe is None else os.fspath(describe)
+        of_source = SourcePlace(os.fspath(source), described, consistent_point, publication, snapshot, wait)
+        # Nothing of a source says what has changed when.
+        chosen_outputs = tuple(output for output in chosen_outputs or Output if output.is_whole)
+    narrowed = Narrowed(None if table is None else tables_named(table), outputs=chosen_outputs)
+    folder = None if base is None else os.fspath(base)
+    given = settings.captures_uri if captures is None else str(captures)
+    place = None if differences is None else os.fspath(differences)
+    with RunContext.on(spark, target, settings, progress, reads=given) as context:
+        began = time.monotonic()
+        with context.at_work():
+            report = _Verifying(context, narrowed, of_source, place, now()).run(given, folder)
+        return replace(report, seconds=time.monotonic() - began, stages=dict(context.stages))
+
+
+@dataclass
+class _Verifying:
+    """One call of `verify`.
+
+    Attributes:
+        of_source: where the source's rows are; None to compare with the archive.
+        differences: where rows that differ are written; None for nowhere.
+        began: when.
+    """
+
+    context: RunContext
+    narrowed: Narrowed
+    of_source: SourcePlace | None
+    differences: str | None
+    began: datetime
+
+    def run(self, captures: str | None, base_folder: str | None) -> VerifyReport:
+        """Make the tables beside the target, compare them, and note in the ledger what has come of it."""
+        context, of_source = self.context, self.of_source
+        with context.stage("read ledger"), catalog_errors(context.target):
+            state = context.ledger.read()
+        captures = captures or ("" if state is None else state.captures)
+        if self.differences is not None:
+            self._prepare(self.differences, captures)
+        tables = SideTables(context, captures, self.narrowed, base_folder=base_folder, skips=True)
+        if of_source is not None:
+            tables.check(state)
+            assert state is not None
+            tables, state = SourceRows(context, captures, self.narrowed, of_source).tables(state)
+        made = tables.make(state, tables.side(state))
+        chosen = [entry for entry in made.made.tables if tables.wants(entry) and not entry.set_aside]
+        with context.stage("compare", len(chosen)):
+            compared = context.each(lambda entry: self._compare(made, entry), chosen)
+        steps.reached("compared")
+        results = [result for _, result in compared]
+        against = ARCHIVE if of_source is None else of_source.origin
+        lsn, commit_time = made.state.reached
+        if tables.late_load is not None and lsn < tables.late_load.load.at_lsn:
+            results = [self._too_early(result, tables.late_load.load) for result in results]
+        verdicts = {
+            entry.oid: verdict
+            for entry, (verdict, _), result in zip(chosen, compared, results, strict=True)
+            if result.result != "not compared"
+        }
+        context.ledger.write(made.noted(verdicts, against))
+        if len(verdicts) == len(chosen):  # others are compared once captures have come
+            made.remove(context)
+        skipped = [
+            TableVerification(name, "", "not compared", f"{error.problem}. {error.remedy}")
+            for name, error in tables.skipped.items()
+        ]
+        in_order = sorted([*results, *skipped], key=lambda result: (result.name, result.oid or 0))
+        return VerifyReport(
+            result=worst_of(in_order),
+            against=against,
+            captures=captures,
+            target=context.target.text,
+            applied_lsn=lsn,
+            applied_commit_ts=to_datetime(commit_time),
+            tables=tuple(in_order),
+            differences=self.differences,
+            warnings=tuple(context.warnings),
+            seconds=0.0,
+            stages={},
+        )
+
+    def _too_early(self, result: TableVerification, load: Load) -> TableVerification:
+        """Return what holds of a table that has not reached the LSN of the source's rows."""
+        if result.result == "equal":  # so nothing of it has changed in between
+            return result
+        reason = (
+            f"the captures end before LSN {format_lsn(load.at_lsn)}, as of which the source's rows are. These are "
+            "kept: run it again once there are captures up to there, or give --wait"
+        )
+        return TableVerification(result.name, result.location, "not compared", reason, result.rows, oid=result.oid)
+
+    def _prepare(self, place: str, captures: str) -> None:
+        """Make the table of the differences, if it is not there.
+
+        Raises:
+            ConfigError: its place is one of the captures' or the target's, or has another table.
+        """
+        root = self.context.target.root
+        if not lie_apart(place, captures) or (root is not None and not lie_apart(place, root)):
+            problem = "the differences would lie in the target's folder, or in that of the captures"
+            raise ConfigError(problem, path=place, remedy="Give --differences a folder of its own, beside them")
+        table = OpenedTable(self.context.session, TableName(path=place))
+        if not table.exists:
+            columns = ", ".join(f"`{name}` {kind}" for name, kind in _DIFFERENCES.items())
+            self.context.session.createDataFrame([], columns).write.format("delta").save(place)
+        elif table.columns.names != list(_DIFFERENCES):
+            problem = "there is another table, whose columns are not those of differences"
+            raise ConfigError(problem, path=place, remedy="Give --differences a folder of its own")
+
+    def _compare(self, made: MadeTables, right: MirrorEntry) -> tuple[Verdict, TableVerification]:
+        context = self.context
+        pair = made.pair(right, context, of_source=self.of_source is not None)
+        place = "" if pair.entry is None else pair.entry.table.text
+        with (
+            spark_errors(table=right.name, path=place or right.table.text),
+            session_with(context.spark, delta.SMALL_STATE) as session,
+        ):
+            verdict = pair.verdict(session, made.state.ledger)
+            result = TableVerification(right.name, place, "equal", verdict.why, verdict.rows, oid=right.oid)
+            if pair.entry is None or pair.entry.set_aside:
+                why = "the target has no such table: walreplay rebuild makes it"
+                result = replace(result, result="not compared", reason=why)
+            elif not verdict.has_right_rows:
+                result = replace(result, result="different")
+                if verdict.comparison is not None:
+                    result = self._counted(session, result, verdict.comparison.differences(), made.state.reached[0])
+        context.progress.advance()
+        return verdict, result
+
+    def _counted(
+        self, session: SparkSession, result: TableVerification, rows: DataFrame, lsn: int
+    ) -> TableVerification:
+        """Write the rows that differ where that is wanted, and count them."""
+        if self.differences is not None:
+            constants = {"verified_at": self.began, "applied_lsn": lsn, "table": result.name}
+            named = rows.select("*", *(f.lit(value).alias(name) for name, value in constants.items()))
+            typed = named.select(*(f.col(name).cast(kind).alias(name) for name, kind in _DIFFERENCES.items()))
+            typed.write.format("delta").mode("append").save(self.differences)
+            written = delta.read(session, TableName(path=self.differences))
+            rows = written.where((f.col("verified_at") == self.began) & (f.col("table") == result.name))
+        # One pass: an empty name counts rows, and no column has it.
+        names = f.explode(f.concat(f.array(f.lit("")), "columns")).alias("column")
+        counts = Counter[tuple[str, str]]()
+        for row in rows.select("kind", names).groupBy("kind", "column").count().collect():
+            counts[row.kind, row.column] = row["count"]
+        columns = {name: count for (_, name), count in sorted(counts.items()) if name}
+        missing, extra, changed = (counts[kind, ""] for kind in (MISSING, EXTRA, CHANGED))
+        return replace(result, missing=missing, extra=extra, changed=changed, columns=columns)

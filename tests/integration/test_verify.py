@@ -1,0 +1,160 @@
+"""A target is compared with what the archive makes: what is right is said to be, and each fault is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import walreplay
+from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
+from walreplay.protocol import messages as m
+from walreplay.report import TableVerification
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What somebody has done to a table (``{}``), and what of it is to be shown.
+
+    Attributes:
+        output: the only one of the table.
+        identity: the replica identity.
+    """
+
+    statements: tuple[str, ...]
+    missing: int = 0
+    extra: int = 0
+    changed: int = 0
+    columns: tuple[str, ...] = ()
+    output: str = "mirror"
+    identity: str = "d"
+
+
+FAULTS: Final = {
+    "nothing": Fault(()),
+    "no change of rows": Fault(("OPTIMIZE {}",)),
+    "a cell": Fault(("UPDATE {} SET note = 'x' WHERE id = 1",), changed=1, columns=("note",)),
+    "NULL for a value": Fault(("UPDATE {} SET note = NULL WHERE id = 1",), changed=1, columns=("note",)),
+    "a row gone": Fault(("DELETE FROM {} WHERE id = 3",), missing=1),
+    "all rows gone": Fault(("DELETE FROM {}",), missing=3),
+    "a row doubled": Fault(("INSERT INTO {} SELECT * FROM {} WHERE id = 3",), extra=1),
+    "keys swapped": Fault(("UPDATE {} SET id = 1 - id WHERE id < 2",), changed=2, columns=("note",)),
+    "a row of nobody": Fault(("UPDATE {} SET id = 99 WHERE id = 3",), missing=1, extra=1),
+    "a rescued text": Fault(("UPDATE {} SET _rescued_data = 'x' WHERE id = 1",), changed=1, columns=("_rescued_data",)),
+    "one of equal rows gone": Fault(
+        ("DELETE FROM {} WHERE id = 8", "INSERT INTO {} (id, note) VALUES (8, 'same')"), missing=1, identity="f"
+    ),
+    "a value for NULL": Fault(("UPDATE {} SET note = '' WHERE id = 9",), missing=1, extra=1, identity="f"),
+    "a closed version": Fault(
+        ("UPDATE {} SET note = 'x' WHERE id = 2",), changed=1, columns=("note",), output="history"
+    ),
+    "the end of a version": Fault(
+        ("UPDATE {} SET __end_lsn = __end_lsn + 1 WHERE id = 2",), changed=1, columns=("__end_lsn",), output="history"
+    ),
+    "a change gone": Fault(("DELETE FROM {} WHERE id = 2 AND __op = 'd'",), missing=1, output="changelog"),
+    "a column gone": Fault(
+        (
+            "ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+            "ALTER TABLE {} DROP COLUMN note",
+        )
+    ),
+}
+UNSHOWN: Final = {"nothing": "equal", "no change of rows": "equal", "a column gone": "different"}
+
+
+def name_of(number: int) -> str:
+    return f"t {number}"
+
+
+def tables_of(small: SmallMirror, config: Mapping[str, Any], **options: Any) -> dict[str, TableVerification]:
+    report = walreplay.verify(small.spark, small.target, small.captures, config=config, **options)
+    return {table.name: table for table in report.tables}
+
+
+@pytest.fixture(scope="module")
+def config() -> dict[str, Any]:
+    named = [(name_of(number), fault.output) for number, fault in enumerate(FAULTS.values())]
+    return {"objects": [{"table": {"source_schema": "s", "source_table": n, "outputs": [o]}} for n, o in named]}
+
+
+@pytest.fixture(scope="module")
+def small(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, config: dict[str, Any]) -> SmallMirror:
+    """Return captures and their tables: a table for each fault, in two runs."""
+    small = SmallMirror(spark, tmp_path_factory.mktemp("verify") / "small")
+    relations = [
+        relation(10 + number, name_of(number), {"id": INT4, "note": TEXT}, fault.identity)
+        for number, fault in enumerate(FAULTS.values())
+    ]
+    ids = [(number, "a") for number in range(4)]
+    equal = [(8, "same"), (8, "same"), (9, None)]  # of tables without a key alone
+    for identity, rows in (("d", ids), ("f", [*ids, *equal])):
+        chosen = [one for one in relations if one.replica_identity == identity]
+        small.write(*(item for one in chosen for item in (one, *(m.Insert(one.oid, row(*values)) for values in rows))))
+    small.apply(**config)
+    keyed = [one for one in relations if one.replica_identity == "d"]
+    changes = ((one, m.Update(one.oid, row(1, "b")), m.Delete(one.oid, None, row(2, None))) for one in keyed)
+    small.apply(*(item for several in changes for item in several), **config)
+    return small
+
+
+@pytest.fixture(scope="module")
+def right(small: SmallMirror, config: dict[str, Any]) -> dict[str, TableVerification]:
+    """Return how the tables have compared before anything happened to them."""
+    return tables_of(small, config)
+
+
+def test_what_is_right_is_said_to_be_and_nothing_is_left_behind(
+    small: SmallMirror, right: dict[str, TableVerification]
+) -> None:
+    assert {table.result for table in right.values()} == {"equal"}
+    assert not any(table.reason for table in right.values())
+    assert {table.name.partition(" (")[0].removeprefix("s.") for table in right.values()} == {
+        name_of(number) for number in range(len(FAULTS))
+    }
+    assert {table.rows for table in right.values()} == {3, 5, 6, 7}
+    assert not list((small.ledger / "rebuild").iterdir())
+
+
+def test_each_fault_is_shown(
+    small: SmallMirror, right: dict[str, TableVerification], config: dict[str, Any], tmp_path: Path
+) -> None:
+    by_number = {table.name.partition(" (")[0]: table for table in right.values()}
+    names = {fault: by_number[f"s.{name_of(number)}"] for number, fault in enumerate(FAULTS)}
+    for fault, table in names.items():
+        for statement in FAULTS[fault].statements:
+            small.spark.sql(statement.replace("{}", f"delta.`{table.location}`"))
+
+    found = tables_of(small, config, differences=tmp_path / "differences")
+
+    for name, fault in FAULTS.items():
+        table = found[names[name].name]
+        assert table.result == UNSHOWN.get(name, "different"), name
+        assert (table.missing, table.extra, table.changed) == (fault.missing, fault.extra, fault.changed), name
+        assert tuple(table.columns) == fault.columns, name
+        if name not in UNSHOWN:
+            assert "somebody else has changed it" in table.reason
+    rows = small.spark.read.format("delta").load(str(tmp_path / "differences")).collect()
+    shown = {(one.table, one.kind) for one in rows}
+    counted = {(t.name, kind) for t in found.values() for kind in ("missing", "extra", "changed") if getattr(t, kind)}
+    assert shown == counted
+    assert len(rows) == sum(fault.missing + fault.extra + fault.changed for fault in FAULTS.values())
+    assert len({(one.verified_at, one.applied_lsn) for one in rows}) == 1
+    for shown_row in rows:
+        is_missing, is_extra = shown_row.found is None, shown_row.expected is None
+        assert shown_row.kind == ("missing" if is_missing else "extra" if is_extra else "changed")
+        assert json.loads(shown_row.key).items() <= json.loads(shown_row.expected or shown_row.found).items()
+
+    status = {table.name: table for table in walreplay.status(small.spark, small.target).tables}
+    assert {name: table.is_equal for name, table in status.items()} == {
+        name: table.result == "equal" for name, table in found.items()
+    }
+    assert {table.verified_lsn for table in status.values()} == {rows[0].applied_lsn}

@@ -1,0 +1,114 @@
+"""A target is compared with its source while that works: by a snapshot that is read, and by copies."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import walreplay
+from support.extent import further
+from support.postgres import Server, on_tcp, running_server, server_versions
+from support.workload import PUBLICATION, PUBLISH, SETUP, at_work, run_workload
+from walreplay.report import TableVerification, VerifyReport
+from walreplay.scripts import copy_scripts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.live
+
+OUTPUTS: Final[Mapping[str, Any]] = {"outputs": ["mirror", "history", "changelog"], "commit_lsn_column": None}
+
+SEEDS: Final = int(os.environ.get("WALREPLAY_LONG", "0")) // 10_000 or 1
+"""So many workloads are verified, each with a fault and without; `make test-long` sets the number."""
+
+
+@contextmanager
+def recorded(version: int, folder: Path) -> Iterator[Server]:
+    """Run a server that was at work, all of whose changes are recorded into one growing file."""
+    with running_server(version, {**on_tcp(), "logical_decoding_work_mem": "64kB"}) as server:
+        server.execute(*SETUP, PUBLISH)
+        (folder / "captures").mkdir(parents=True)
+        with server.recording(folder / "captures" / "0.bin", publication=PUBLICATION, slot="archive"):
+            run_workload(server, transactions=200, seed=version, pause=lambda: None)
+            yield server
+
+
+@pytest.fixture(scope="module", params=further(server_versions(), but=server_versions()[-1:]))
+def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
+    folder = tmp_path_factory.mktemp(f"source{request.param}")
+    with recorded(request.param, folder) as server:
+        yield server, folder
+
+
+def verified(spark: SparkSession, folder: Path, source: str | Path, **options: Any) -> VerifyReport:
+    given: dict[str, Any] = {"wait": 60.0, "config": OUTPUTS, **options}
+    return walreplay.verify(spark, folder / "mirror", folder / "captures", source=source, **given)
+
+
+def results(report: VerifyReport) -> dict[str, TableVerification]:
+    return {table.name: table for table in report.tables}
+
+
+def copied(server: Server, folder: Path) -> Path:
+    """Copy all tables by base.sh, and drop its slot."""
+    copy_scripts(folder / "scripts")
+    place = {"PGHOST": str(server.home), "PGPORT": server.port, "PGDATABASE": server.database, "PGUSER": "postgres"}
+    done = subprocess.run(
+        [str(folder / "scripts" / "base.sh"), "copies", PUBLICATION, str(folder / "base")],
+        env={**os.environ, **place, "PATH": os.pathsep.join([str(server.programs), os.environ["PATH"]])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    server.execute("SELECT pg_drop_replication_slot('copies')")
+    return folder / "base"
+
+
+def test_a_source_at_work_is_compared_at_one_lsn(
+    spark: SparkSession, shop: tuple[Server, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGUSER", "postgres")
+    server, folder = shop
+    url = f"jdbc:postgresql://127.0.0.1:{server.port}/{server.database}"
+    walreplay.apply(spark, folder / "captures", folder / "mirror", OUTPUTS)
+    for seed in range(SEEDS):
+        with at_work(server, 10 + seed):
+            live = verified(spark, folder, url, publication=PUBLICATION)
+            base = copied(server, tmp_path / str(seed))
+            by_copies = verified(spark, folder, base)
+        for report in (live, by_copies):
+            assert {table.result for table in report.tables} == {"equal"}, report.tables
+            assert len(report.tables) == 16
+            assert report.against in (url, str(base))
+        assert by_copies.applied_lsn >= live.applied_lsn
+        assert not server.value("SELECT count(*) FROM pg_replication_slots WHERE temporary")
+
+        chance = random.Random(seed)
+        location = results(live)["live.many_types"].location
+        table = f"delta.`{location}`"
+        key = chance.choice([row.id for row in spark.sql(f"SELECT id FROM {table}").collect()])
+        column, fault = chance.choice(
+            [
+                ("c_real", "CAST('-0.0' AS FLOAT)"),
+                ("c_numeric", "NULL"),
+                ("c_texts", "array('a, b')"),
+                ("id", "-id - 1"),
+            ]
+        )
+        spark.sql(f"UPDATE {table} SET {column} = {fault} WHERE id = {key}")
+        different = verified(spark, folder, base)
+        spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {_left(spark, table)}")
+        assert {name for name, table in results(different).items() if table.result != "equal"} <= {"live.many_types"}
+
+
+def _left(spark: SparkSession, table: str) -> int:
+    newest = spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").collect()[0].version
+    return int(newest) - 1
