@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
@@ -162,7 +163,10 @@ def install(server: Server) -> None:
     text = with_places(block("docs/announcements.md", "walreplay --scripts").text, {"-d shop": f"-d {server.database}"})
     programs = os.pathsep.join([str(server.programs), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": programs, "PGHOST": str(server.home), "PGUSER": "postgres"}
-    done = subprocess.run(["bash", "-euc", text], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    with TemporaryDirectory() as folder:  # in which the page's command writes its scripts
+        done = subprocess.run(
+            ["bash", "-euc", text], env=environment, cwd=folder, capture_output=True, text=True, timeout=60
+        )
     assert done.returncode == 0, done.stderr
     assert "announce_all" in done.stdout
 
