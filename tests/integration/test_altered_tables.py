@@ -15,7 +15,7 @@ import pytest
 from support.extent import further
 from support.pages import ROOT
 from support.postgres import Server, chosen_versions, running_server
-from support.scenarios import FILE_BY_FILE, Applied, Slot, apply_both, apply_file_by_file
+from support.scenarios import FILE_BY_FILE, ONE_RUN, Applied, Slot, apply_both
 from support.truth import SourceTable, arrow_table, expected_fields, row_images
 
 if TYPE_CHECKING:
@@ -186,10 +186,8 @@ def _published(server: Server, source: SourceTable) -> SourceTable:
 def _applied(spark: SparkSession, server: Server, slot: Slot, folder: Path, *, both: bool) -> Applied:
     leaves = {name for (name,) in server.rows("SELECT relname::text FROM pg_class WHERE relispartition")}
     sources = [_published(server, one) for one in server.source_tables("f") if one.name not in leaves]
-    if both:
-        return apply_both(spark, slot.files, folder, sources, _CONFIG)
-    target, reports = apply_file_by_file(spark, slot.files, folder, _CONFIG)
-    return Applied({one.qualified_name: one for one in sources}, {FILE_BY_FILE: target}, {FILE_BY_FILE: reports})
+    ways = (ONE_RUN, FILE_BY_FILE) if both else (FILE_BY_FILE,)
+    return apply_both(spark, slot.files, folder, sources, _CONFIG, ways)
 
 
 _WAYS = [(16, True), (18, True), (18, False)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.extent import further
 from support.moments import outputs_at
 from support.pages import ROOT, block, with_places
 from support.postgres import Server, running_server
@@ -19,6 +20,7 @@ from support.scenarios import (
     FILE_BY_FILE,
     ONE_RUN,
     Applied,
+    Recorded,
     Slot,
     apply_both,
     apply_file_by_file,
@@ -178,7 +180,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def applied(spark: SparkSession, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Applied:
+def recorded(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     folder = tmp_path_factory.mktemp("announced")
     server.execute(*_TABLES)
     options = {"proto_version": "2", "streaming": "on", "messages": "on"}
@@ -195,12 +197,20 @@ def applied(spark: SparkSession, server: Server, tmp_path_factory: pytest.TempPa
     slot.take()
     server.execute(*_STREAMED)
     slot.take(settings=[_IMMEDIATELY])
-    return apply_both(spark, slot.files, folder, server.source_tables("n"), _CONFIG)
+    return Recorded(slot.files, server.source_tables("n"))
+
+
+@pytest.fixture(scope="module", params=further([ONE_RUN, FILE_BY_FILE], but=(ONE_RUN,)))
+def applied(
+    request: pytest.FixtureRequest, spark: SparkSession, recorded: Recorded, tmp_path_factory: pytest.TempPathFactory
+) -> Applied:
+    folder = tmp_path_factory.mktemp("applied")
+    return apply_both(spark, recorded.files, folder, recorded.sources, _CONFIG, (request.param,))
 
 
 def test_columns_are_what_the_source_says(spark: SparkSession, applied: Applied) -> None:
     applied.assert_mirrored(spark, "n.rows", "n.root", *(f"n.{name}" for name in _KEYED))
-    for way in (ONE_RUN, FILE_BY_FILE):
+    for way in applied.targets:
         assert applied.total(way, "n.rows", "deletes_without_row") == 0
         # A rename keeps the values that older rows have.
         assert applied.rows(spark, way, "n.last", "id", "y")[:2] == [(1, "b1"), (2, "b2")]
@@ -213,22 +223,22 @@ def test_columns_are_what_the_source_says(spark: SparkSession, applied: Applied)
 
 def test_rows_have_todays_labels(spark: SparkSession, applied: Applied) -> None:
     applied.assert_mirrored(spark, *(f"n.{name}" for name in _ENUMS))
-    for way in (ONE_RUN, FILE_BY_FILE):
+    for way in applied.targets:
         assert applied.total(way, "n.felt_rows", "deletes_without_row") == 0
-    assert "labels of column m renamed: 2" in applied.notes(FILE_BY_FILE, "n.by_mood")
+        assert way == ONE_RUN or "labels of column m renamed: 2" in applied.notes(way, "n.by_mood")
 
 
 @pytest.mark.full
 def test_labels_in_histories_and_by_sparks_statements(
-    spark: SparkSession, applied: Applied, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
-    files = sorted((applied.targets[FILE_BY_FILE].parent / "captures").iterdir())
     config = {**_CONFIG, "outputs": ["mirror", "history", "changelog"], "table_include_list": "n.moods,n.by_mood"}
-    target, _ = apply_file_by_file(spark, files, tmp_path / "all", config)
+    target, _ = apply_file_by_file(spark, recorded.files, tmp_path / "all", config)
     found = outputs_at(target)
+    sources = {source.qualified_name: source for source in recorded.sources}
     for name in ("n.moods", "n.by_mood"):
-        source = applied.sources[name]
+        source = sources[name]
         assert table_difference(spark, found["mirror"][name], source) is None
         columns = [f"`{column.name}`" for column in source.columns]
         mirror = read_mirror(spark, found["mirror"][name]).select(*columns)
@@ -242,7 +252,7 @@ def test_labels_in_histories_and_by_sparks_statements(
 
 
 def test_what_becomes_of_partitions_is_told(applied: Applied) -> None:
-    for way in (ONE_RUN, FILE_BY_FILE):
+    for way in applied.targets:
         told = [text for report in applied.reports[way] for text in report.warnings if "n.split" in text]
         said = [re.sub(r"[0-9A-F]+/[0-9A-F]+", "X/X", text) for text in told]
         stay, missing = "the rows that it had stay in the mirror", "the rows that it had before are not in the mirror"
@@ -258,7 +268,7 @@ def test_what_becomes_of_partitions_is_told(applied: Applied) -> None:
 
 
 def test_comments_are_those_of_the_source(spark: SparkSession, applied: Applied) -> None:
-    for way in (ONE_RUN, FILE_BY_FILE):
+    for way in applied.targets:
         (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{applied.location(way, 'n.last')}`").collect()
         assert detail.description == "PostgreSQL table n.last: It's\n\\ours"
         said = {
@@ -272,8 +282,8 @@ def test_comments_are_those_of_the_source(spark: SparkSession, applied: Applied)
         assert said["n.streamed", "a"] == "text"
 
 
-def test_whoever_has_no_rights_changes_tables_as_before_and_is_announced(server: Server, applied: Applied) -> None:
-    assert applied
+def test_whoever_has_no_rights_changes_tables_as_before_and_is_announced(server: Server, recorded: Recorded) -> None:
+    assert recorded.files
     server.execute("CREATE ROLE joe", "CREATE SCHEMA joes AUTHORIZATION joe")
     server.execute("SELECT pg_create_logical_replication_slot('joes', 'pgoutput')")
     with server.connect() as connection:

@@ -12,6 +12,7 @@ import pytest
 
 import walreplay
 from support.extent import further
+from support.readers import collect
 from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
 from walreplay.errors import WalReplayError
 from walreplay.protocol import messages as m
@@ -114,8 +115,14 @@ def _the_table_is_gone(table: Path, log: Path) -> None:
     shutil.rmtree(table)
 
 
-OFTEN = (_the_newest_commit_is_lost, _all_data_is_gone)
-MORE = (_a_commit_in_the_middle_is_lost, _the_newest_commit_is_torn, _a_checksum_of_data_is_stale, _the_log_is_gone)
+SOME = (
+    _the_newest_commit_is_lost,
+    _all_data_is_gone,
+    _a_commit_in_the_middle_is_lost,
+    _the_newest_commit_is_torn,
+    _a_checksum_of_data_is_stale,
+    _the_log_is_gone,
+)
 RARE = (
     _two_commits_and_their_version_checksums_are_lost,
     _the_first_commit_is_lost,
@@ -129,7 +136,7 @@ RARE = (
 )
 
 
-@pytest.fixture(scope="module", params=["statements", pytest.param("files", marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=further(["statements", "files"], but=("files",)))
 def sound(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a mirror of three runs; of what statements have written, Hadoop has checksums."""
     small = SmallMirror(spark, tmp_path_factory.mktemp("sound") / "small")
@@ -142,7 +149,7 @@ def sound(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory:
     return small.captures.parent
 
 
-@pytest.mark.parametrize("harm", further([*OFTEN, *MORE], but=OFTEN, long=RARE))
+@pytest.mark.parametrize("harm", further(SOME, but=SOME[:1], long=RARE))
 def test_a_damaged_table_is_told_and_what_is_said_to_do_makes_it_right(
     spark: SparkSession, sound: Path, tmp_path: Path, harm: Callable[[Path, Path], None]
 ) -> None:
@@ -184,4 +191,5 @@ def test_a_damaged_table_is_told_and_what_is_said_to_do_makes_it_right(
             error = error_of(apply if "finishes this run" in str(error) else rebuild)
     small.write(ORDERS, m.Insert(9, row(8, "y")))
     assert error_of(apply) is None
-    assert small.rows() == small.expected(tmp_path / "whole")
+    held = {name: sorted(map(tuple, collect(small.location(name), "id", "note"))) for name in ("or ders", "others")}
+    assert held == {"or ders": [(0, "a"), (1, "z"), (2, "a"), (7, "z"), (8, "y")], "others": [(2, "b"), (7, "z")]}

@@ -65,18 +65,17 @@ def test_captures_and_target_in_one_another_are_refused(spark: SparkSession, tmp
 
 def test_a_file_that_stands_in_the_way_is_named(spark: SparkSession, tmp_path: Path) -> None:
     """Where the target, its ledger, a schema's or a table's folder should be."""
-    captures = tmp_path / "captures"
+    captures, target = tmp_path / "captures", tmp_path / "mirror"
     captures.mkdir()
     messages = transaction(100, relation(1, "t", {"id": INT4}), m.Insert(1, row(1)))
     (captures / "1.bin").write_bytes(Form(Framing.RAW).write(messages))
-    for number, place in enumerate(("", "_walreplay", "s", "s/t")):
-        target = tmp_path / str(number)
+    for place in ("", "_walreplay", "s", "s/t"):
         way = target / place
         way.parent.mkdir(parents=True, exist_ok=True)
         way.write_bytes(b"in the way")
         assert str(way) in str(refused(spark, captures, target))
         way.unlink()
-        assert walreplay.apply(spark, captures, target).tables
+    assert walreplay.apply(spark, captures, target).tables
 
 
 def test_a_bare_name_is_told_to_be_taken_for_a_catalog(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:

@@ -182,11 +182,8 @@ def test_tables_of_all_forms_are_loaded_and_changes_below_the_base_are_left_out_
     }
     # Made again from the files of its base.
     shutil.rmtree(mirror.location("items"))
-    report = walreplay.rebuild(mirror.spark, mirror.captures, mirror.target, r"s\..*")
-    assert {(table.name, table.action) for table in report.tables} == {
-        *((f"s.{name}", "unchanged") for name in ("bare", "days", "others")),
-        ("s.items", "overwritten"),
-    }
+    report = walreplay.rebuild(mirror.spark, mirror.captures, mirror.target, r"s\.(days|items)")
+    assert {table.name: table.action for table in report.tables} == {"s.days": "unchanged", "s.items": "overwritten"}
     assert notes(mirror) == {1: "later", 2: "two", 3: None}
 
 

@@ -156,6 +156,7 @@ def test_a_paused_run_that_was_taken_over_writes_nothing_more(
     assert walreplay.apply(spark, captures=captures, target=target).status == "nothing new"
 
 
+@pytest.mark.full
 def test_an_append_that_another_driver_has_made_is_not_waited_for(
     spark: SparkSession, tmp_path: Path, stop: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -356,9 +356,10 @@ def _announced(version: m.Relation, lsn: int, *numbers: int) -> tuple[m.AnyMessa
     return m.Message(True, lsn, "walreplay", json.dumps(content).encode()), version
 
 
+@pytest.mark.parametrize("in_one_run", further([False, True], but=(False,)))
 @pytest.mark.parametrize("key", further(["column_mask_hash", "exclude_columns"], but=["column_mask_hash"]))
 def test_no_file_has_a_value_of_an_announced_column_that_is_hidden_under_another_name(
-    spark: SparkSession, tmp_path: Path, key: str
+    spark: SparkSession, tmp_path: Path, key: str, in_one_run: bool
 ) -> None:
     def version(*names: str) -> m.Relation:
         return relation(1, "t", dict.fromkeys(("id", *names), TEXT), "f")
@@ -379,22 +380,26 @@ def test_no_file_has_a_value_of_an_announced_column_that_is_hidden_under_another
         "outputs": ["mirror", "history", "changelog"],
         "objects": [{"table": said}],
     }
-    mirror.apply(*_announced(plain, 90, 1, 2, 3), *changes(1, "SECRET", "open"), **config)
-    mirror.write(*_announced(version("tel", "note"), 190, 1, 2, 3), *changes(2, "SECRET", "open"))
-    mirror.apply(*_announced(version("mobile", "note"), 290, 1, 2, 3), *changes(3, "SECRET", "open"), **config)
-    # The ledger alone has the listed name.
-    mirror.apply(*changes(4, "SECRET", "open"), **config)
-    # Another column gets it, and the hidden one goes.
-    mirror.apply(*_announced(version("note", "phone"), 490, 1, 3, 5), *changes(5, "open", "SECRET"), **config)
-    whole = tmp_path / "whole"
-    walreplay.apply(spark, captures=mirror.captures, target=whole, config=config)
-    for target in (Path(mirror.target), whole):
-        assert mirror_tables(target).keys() == {"s.t", "s.t__history", "s.t__changes"}
-        for path in target.rglob("*.parquet"):
-            assert "SECRET" not in str(pq.read_table(path).to_pylist()), path
-        assert sum("open" in str(values) for values in collect(target / "s" / "t", "note")) == 10
-        kept = [name for name in read(target / "s" / "t").column_names if not name.startswith("_")]
-        assert kept == (["id", "note"] if key == "exclude_columns" else ["id", "mobile", "note", "phone"])
+    for ends_run, sent in (
+        (True, (*_announced(plain, 90, 1, 2, 3), *changes(1, "SECRET", "open"))),
+        (False, (*_announced(version("tel", "note"), 190, 1, 2, 3), *changes(2, "SECRET", "open"))),
+        (True, (*_announced(version("mobile", "note"), 290, 1, 2, 3), *changes(3, "SECRET", "open"))),
+        # The ledger alone has the listed name.
+        (True, changes(4, "SECRET", "open")),
+        # Another column gets it, and the hidden one goes.
+        (True, (*_announced(version("note", "phone"), 490, 1, 3, 5), *changes(5, "open", "SECRET"))),
+    ):
+        mirror.write(*sent)
+        if ends_run and not in_one_run:
+            mirror.apply(**config)
+    mirror.apply(**config)
+    assert mirror_tables(mirror.target).keys() == {"s.t", "s.t__history", "s.t__changes"}
+    for path in Path(mirror.target).rglob("*.parquet"):
+        assert "SECRET" not in str(pq.read_table(path).to_pylist()), path
+    location = mirror.location("t")
+    assert sum("open" in str(values) for values in collect(location, "note")) == 10
+    kept = [name for name in read(location).column_names if not name.startswith("_")]
+    assert kept == (["id", "note"] if key == "exclude_columns" else ["id", "mobile", "note", "phone"])
 
 
 def test_a_value_without_a_place_stops_the_run_before_anything_is_applied(

@@ -179,7 +179,7 @@ def _put_right(mirror: SmallMirror) -> None:
 @pytest.mark.parametrize("commits", ["", pytest.param("spark", marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("way", "back"),
-    further(_WAYS, but=_WAYS[:1], long=_MORE_WAYS),
+    further(_WAYS, long=_MORE_WAYS),
     ids=lambda given: getattr(given, "__name__", str(given)).strip("_"),
 )
 def test_a_ledger_that_was_set_back_is_refused_and_put_right_as_the_error_says(

@@ -176,12 +176,13 @@ def apply_both(
     folder: Path,
     sources: Iterable[SourceTable],
     config: Mapping[str, Any] | None = None,
+    ways: Sequence[str] = (ONE_RUN, FILE_BY_FILE),
 ) -> Applied:
-    """Apply a course of events in one run, and in a run for each of its files."""
-    whole, whole_reports = apply_in_one_run(spark, files, folder / "whole", config)
-    steps, step_reports = apply_file_by_file(spark, files, folder / "steps", config)
+    """Apply a course of events in one run, and in a run for each of its files, or in one of these ways."""
+    by_way = {ONE_RUN: apply_in_one_run, FILE_BY_FILE: apply_file_by_file}
+    done = {way: by_way[way](spark, files, folder / way, config) for way in ways}
     return Applied(
         {source.qualified_name: source for source in sources},
-        {ONE_RUN: whole, FILE_BY_FILE: steps},
-        {ONE_RUN: whole_reports, FILE_BY_FILE: step_reports},
+        {way: target for way, (target, _) in done.items()},
+        {way: reports for way, (_, reports) in done.items()},
     )
