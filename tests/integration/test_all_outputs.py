@@ -60,7 +60,7 @@ _WITH_TIME = ("o11", "o13", "o19")
 _NOT_AS_SENT = ("o04", "o10", "o20", "o24", "o25", "o26")
 """Those whose columns change, or whose sessions overlap: what is read later is not what was written."""
 
-_OF_EACH_KIND = ("o18",)
+_OF_EACH_KIND = ("o18", False)
 
 _BY_STATEMENTS = ("o11", "o18")
 """Those that are also applied in one run by statements."""
@@ -72,9 +72,16 @@ _CUTS = 25
 """Transactions behind which each history is looked at."""
 
 
-@pytest.mark.parametrize("name", further(CAPTURES, but=_OF_EACH_KIND, long=_WITH_TIME))
+@pytest.mark.parametrize(
+    ("name", "by_statements"),
+    further(
+        [_OF_EACH_KIND, *((name, name in _BY_STATEMENTS) for name in CAPTURES)],
+        but=(_OF_EACH_KIND,),
+        long=[(name, name in _BY_STATEMENTS) for name in _WITH_TIME],
+    ),
+)
 def test_all_outputs_hold_what_the_source_held(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, by_statements: bool
 ) -> None:
     recorded = case(name)
     captures, parts, whole = str(recorded.folder), tmp_path / "parts", tmp_path / "whole"
@@ -88,7 +95,7 @@ def test_all_outputs_hold_what_the_source_held(
         assert_holds(spark, parts, recorded, end)
     walreplay.apply(spark, captures, parts, ALL)
     targets = [parts]
-    if name in _BY_STATEMENTS:
+    if by_statements:
         monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
         walreplay.apply(spark, captures, whole, ALL)
         targets.append(whole)

@@ -85,6 +85,7 @@ def test_of_equal_rows_the_newest_is_ended_first(mirror: SmallMirror) -> None:
     ]
 
 
+@pytest.mark.full
 def test_a_truncate_ends_rows_that_are_older_than_their_key(mirror: SmallMirror) -> None:
     bare, keyed = relation(1, "t", {"note": TEXT}, "f"), relation(1, "t", {"note": TEXT, "id": INT4})
     mirror.apply(bare, m.Insert(1, row("a")), m.Insert(1, row("b")), **BOTH)

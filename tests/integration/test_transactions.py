@@ -255,7 +255,7 @@ def test_who_separates_what_differs_from_its_first_copy_or_restores_it_goes_on(
     assert keys(spark, target) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("in_one_run", [False, True])
+@pytest.mark.parametrize("in_one_run", further([False, True], but=(True,)))
 def test_what_a_server_has_lost_is_told(spark: SparkSession, tmp_path: Path, in_one_run: bool) -> None:
     """A standby that was behind takes its server's place, and goes on with LSNs of its own."""
     captures, target = tmp_path / "captures", tmp_path / "mirror"
@@ -347,6 +347,7 @@ def test_rows_that_a_gap_has_kept_give_way_in_later_runs_too(spark: SparkSession
     assert [(one.id, one.body) for one in rows] == [(1, "new"), (2, "x"), (3, "x")]
 
 
+@pytest.mark.full
 def test_rows_that_a_rebuild_with_a_gap_has_brought_back_give_way_in_later_runs(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -122,7 +122,8 @@ def test_a_column_list_that_is_narrowed_for_a_while_is_warned_of_and_a_load_mend
         assert mirror_difference(found, source, Beyond(loaded=0x48BB600)) is None
 
 
-@pytest.mark.parametrize("way", further(list(_WAYS), but=("a run per file",)))
+@pytest.mark.full
+@pytest.mark.parametrize("way", _WAYS)
 def test_another_table_of_the_same_oid_is_its_own_where_that_is_said(
     spark: SparkSession, tmp_path: Path, way: str
 ) -> None:
@@ -186,7 +187,7 @@ _TRUNCATED = [OTHER, m.Update(9, row(7, "later")), m.Truncate((9,), 0), m.Insert
 _CONFIG: dict[str, Any] = {"announcements": "walreplay", "outputs": _ALL}
 
 
-@pytest.mark.parametrize("each", further([True, False], but=(True, False)))
+@pytest.mark.parametrize("each", further([True, False], but=(True,)))
 def test_a_table_that_is_announced_to_be_dropped_stays_as_it_was(mirror: SmallMirror, each: bool) -> None:
     assert _applied(mirror, *_DROPPED, each=each, **_CONFIG) == []
     assert _current(mirror, "t", "id", "note") == [(1, "other"), (7, "seven")]

@@ -130,7 +130,7 @@ def ids(files: Sequence[bytes], *, guessing: bool, framing: Framing | None = Non
     return found
 
 
-@pytest.mark.parametrize("form", further(NEW, but=NEW[:3]), ids=lambda form: form.name)
+@pytest.mark.parametrize("form", further(NEW, but=NEW[:2]), ids=lambda form: form.name)
 def test_a_stream_may_be_cut_at_every_byte(form: Form) -> None:
     stream = form.write(FIRST[:6])
     for at in range(len(stream) + 1):
@@ -138,7 +138,7 @@ def test_a_stream_may_be_cut_at_every_byte(form: Form) -> None:
 
 
 @pytest.mark.parametrize("in_one_file", [True, False])
-@pytest.mark.parametrize("form", further(NEW, but=NEW[:3]), ids=lambda form: form.name)
+@pytest.mark.parametrize("form", further(NEW, but=NEW[:2]), ids=lambda form: form.name)
 def test_a_session_may_be_torn_at_every_byte(form: Form, in_one_file: bool) -> None:
     """The transaction that it was in comes again in the next one."""
     whole = form.write(FIRST, trailer=False)

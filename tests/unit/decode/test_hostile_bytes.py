@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 
 from support.captures import case
+from support.extent import further
 from support.framings import FORMS, Form, frame
 from support.harm import REFUSED, RIGHT, Harm, Whole, apply, cut
 from walreplay.archive.messages import inspect_captures
@@ -39,7 +40,7 @@ def transaction(lsn: int, *changes: m.AnyMessage, at: int = TIME) -> list[m.AnyM
     return [m.Begin(lsn, at, lsn % 1000), *changes, m.Commit(0, lsn, lsn + 8, at)]
 
 
-@pytest.mark.parametrize("bit", range(8))
+@pytest.mark.parametrize("bit", further(range(8), but=(0, 7)))
 def test_each_damaged_byte_of_a_begins_lsn_or_time_is_refused(bit: int) -> None:
     whole = Whole.of(case("o23"))
     begins = [at for at, message in read_stream(whole.data, framing=whole.framing) if isinstance(message, m.Begin)]
@@ -158,7 +159,7 @@ SOUPS: Final = {
 }
 
 
-@pytest.mark.parametrize("soup", SOUPS)
+@pytest.mark.parametrize("soup", further(SOUPS, but=("sessions", "tags", "zeros", "frames", "aborts")))
 def test_hostile_bytes_end_soon_in_any_framing(soup: str) -> None:
     """A tenth of a second each, or two; the bound leaves room for machines that are slower, or busy."""
     for framing in [*Framing, None]:

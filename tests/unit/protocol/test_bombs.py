@@ -8,12 +8,16 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Final
 
 import lz4.frame
 import pytest
 import zstandard
+
+from support.extent import further
 
 MIB: Final = 1 << 20
 ZEROS: Final = bytes(MIB)
@@ -50,21 +54,25 @@ def zeros(mebibytes: int) -> Iterator[bytes]:
     return (ZEROS for _ in range(mebibytes))
 
 
+@cache
 def gzip_of(mebibytes: int) -> bytes:
     packer = zlib.compressobj(1, zlib.DEFLATED, zlib.MAX_WBITS | 16)
     return b"".join(map(packer.compress, zeros(mebibytes))) + packer.flush()
 
 
+@cache
 def bz2_of(mebibytes: int) -> bytes:
     packer = bz2.BZ2Compressor(9)
     return b"".join(map(packer.compress, zeros(mebibytes))) + packer.flush()
 
 
+@cache
 def zstd_of(mebibytes: int) -> bytes:
     packer = zstandard.ZstdCompressor(level=3).compressobj()
     return b"".join(map(packer.compress, zeros(mebibytes))) + packer.flush()
 
 
+@cache
 def lz4_of(mebibytes: int) -> bytes:
     packer = lz4.frame.LZ4FrameCompressor(block_size=lz4.frame.BLOCKSIZE_MAX4MB)
     return packer.begin() + b"".join(map(packer.compress, zeros(mebibytes))) + packer.flush()
@@ -89,8 +97,10 @@ def measured(path: Path, limit: int) -> tuple[str, int]:
     return "\n".join(said), int(took)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("compression", PACK)
+@pytest.mark.parametrize(
+    ("compression", "shape"),
+    further(product(PACK, SHAPES), but=[*product(("gzip", "zstd", "lz4"), SHAPES), ("bz2", "one member")]),
+)
 def test_the_limit_is_told_before_memory_is_taken(tmp_path: Path, compression: str, shape: str) -> None:
     bomb = tmp_path / "bomb"
     bomb.write_bytes(SHAPES[shape](PACK[compression]))
@@ -100,7 +110,7 @@ def test_the_limit_is_told_before_memory_is_taken(tmp_path: Path, compression: s
     assert took < ROOM_MIB
 
 
-@pytest.mark.parametrize("compression", PACK)
+@pytest.mark.parametrize("compression", further(PACK, but=("gzip", "zstd", "lz4")))
 def test_much_that_is_within_the_limit_is_given(tmp_path: Path, compression: str) -> None:
     """What is counted first, as bombs are, comes out all the same."""
     packed = tmp_path / "packed"

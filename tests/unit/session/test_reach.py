@@ -287,7 +287,13 @@ def test_an_address_at_which_nothing_answers_is_named_within_20_seconds(kind: st
     assert time.monotonic() - began < 20
 
 
-@pytest.mark.usefixtures("_no_proxy")
+@pytest.fixture
+def _once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no address tried again."""
+    monkeypatch.setattr(folders, "_FEW_ATTEMPTS", 1)
+
+
+@pytest.mark.usefixtures("_no_proxy", "_once")
 def test_a_name_that_is_not_known_is_told() -> None:
     with pytest.raises(SparkFailure, match=r"nothing answers at store\.invalid: its name is not known"):
         reach._driver_reaches(_driver(), _at("store.invalid"))
@@ -297,9 +303,8 @@ def test_a_name_that_is_not_known_is_told() -> None:
     assert reach._driver_reaches(_driver(), _at("127.0.0.1:9", "a.b", by_path=False)) is False
 
 
-@pytest.mark.usefixtures("_no_proxy")
+@pytest.mark.usefixtures("_no_proxy", "_once")
 def test_behind_a_proxy_the_store_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "_FEW_ATTEMPTS", 1)
     with _port("refuses") as address:
         assert reach._driver_reaches(_driver(**{"https.proxyHost": "proxy"}), _at(address)) is False
     with _port("refuses") as address:
@@ -307,14 +312,14 @@ def test_behind_a_proxy_the_store_is_left_to_spark(monkeypatch: pytest.MonkeyPat
         assert reach._driver_reaches(_driver(), _at(address)) is False
 
 
-@pytest.mark.usefixtures("_no_proxy")
+@pytest.mark.usefixtures("_no_proxy", "_once")
 def test_what_a_client_of_spark_connect_does_not_reach_its_server_may() -> None:
     client: Any = SimpleNamespace()
     with _port("refuses") as address:
         assert reach._driver_reaches(client, _at(address)) is False
 
 
-@pytest.mark.usefixtures("_no_proxy")
+@pytest.mark.usefixtures("_no_proxy", "_once")
 def test_a_silence_is_not_remembered() -> None:
     with _port("refuses") as address:
         store = _at(address)
