@@ -155,7 +155,8 @@ def decode_batches(batches: Iterable[pa.RecordBatch], *, task: DecodeTask) -> It
     for path, content in capture_files(batches, task.files):
         plan = task.files[path]
         try:
-            for row in staged_rows(plan, view_of(content), task):
+            view = view_of(content)
+            for row in staged_rows(plan, view, task):
                 yield stage_batch(row)
         except WalReplayError as problem:
             error = json.dumps(problem.at(path=path).to_dict())
@@ -170,13 +171,20 @@ class _Gathered:
         emptied: of a history: commit LSN and ordinal of each truncate.
     """
 
-    relation: int
-    identity: Identity
+    to: Assignment
     names: tuple[str, ...]
     table: str
     rows: int = 0
     parts: list[Events] = field(default_factory=list)
-    emptied: list[tuple[int, int]] | None = None
+    emptied: list[tuple[int, int]] = field(default_factory=list)
+
+    def gather(self, changes: ChangeBatch, *, truncated: bool = False, marks: Marks | None = None) -> None:
+        """Add changes; a truncate that comes behind them may delete what they leave."""
+        events = events_of(changes, self.to.identity, follow=self.to.follows, marks=marks)
+        if self.to.marks_deleted:
+            events = with_deleted_column(events, self.to.identity, all_deleted=truncated)
+        self.rows += changes.data.num_rows
+        self.parts.append(events)
 
 
 def _units(steps: Iterable[Step]) -> Iterator[list[Step]]:
@@ -328,13 +336,13 @@ class _Unit:
             shown = shown_as(to.shown)
             match output.rows:
                 case RowKind.CURRENT:
-                    self._gather_current(batch, shown, to, below)
+                    self._gather(batch, shown, to, below)
                 case RowKind.VERSION:
                     self._follow(shown.slice(below, rows), to)
                 case RowKind.CHANGE:
                     yield self._log_row(shown.slice(below, rows), to)
 
-    def _gather_current(self, batch: ChangeBatch, shown: ChangeBatch, mirror: Assignment, below: int) -> None:
+    def _gather(self, batch: ChangeBatch, shown: ChangeBatch, mirror: Assignment, below: int) -> None:
         """Gather a mirror's events: of the last truncate on, or all where deleted rows are kept."""
         rows, gone = batch.data.num_rows, max(below, self._truncated_rows(batch))
         if gone > below:
@@ -342,9 +350,9 @@ class _Unit:
             self.truncated.pop(batch.relation, None)
             self.truncated[batch.relation] = None
         for changes in shown.slice(below, gone).between_truncates() if mirror.marks_deleted else ():
-            self._gather(changes, mirror, truncated=True)
+            self._part(shown, mirror).gather(changes, truncated=True)
         if gone < rows:
-            self._gather(shown.slice(gone, rows), mirror)
+            self._part(shown, mirror).gather(shown.slice(gone, rows))
 
     def _truncated_rows(self, batch: ChangeBatch) -> int:
         """Count a batch's rows that come before the run's last truncate, which are its first ones, and the truncates.
@@ -371,32 +379,23 @@ class _Unit:
         rows, data = shown.data.num_rows, staged_changes(shown)
         return staged_row(log.table, log.relation, part_sequence, info_of(), bucket=bucket, rows=rows, data=data)
 
-    def _gather(self, shown: ChangeBatch, mirror: Assignment, *, truncated: bool = False) -> None:
-        part = self._part(shown, mirror)
-        events = events_of(shown, mirror.identity, follow=mirror.follows)
-        if mirror.marks_deleted:
-            events = with_deleted_column(events, mirror.identity, all_deleted=truncated)
-        part.rows += shown.data.num_rows
-        part.parts.append(events)
-
     def _part(self, shown: ChangeBatch, to: Assignment) -> _Gathered:
         """Return what is gathered of a relation version for a table."""
         parts = self.gathered.setdefault(to.table, [])
-        if not parts or parts[-1].relation != to.relation:  # events of two versions have other columns
+        if not parts or parts[-1].to.relation != to.relation:  # events of two versions have other columns
             names = tuple(column.name for column in shown.relation.columns)
             if to.marks_deleted:
                 names = (*names, "")  # the column that marks deleted rows
-            parts.append(_Gathered(to.relation, to.identity, names, shown.relation.qualified_name))
+            parts.append(_Gathered(to, names, shown.relation.qualified_name))
         return parts[-1]
 
     def _follow(self, shown: ChangeBatch, history: Assignment) -> None:
         """Gather a history's events, none of which may be folded before they meet all others of their rows."""
-        part = self._part(shown, history)
-        part.rows += shown.data.num_rows
-        part.emptied = part.emptied or []
-        part.emptied += shown.truncates()
+        part, truncates = self._part(shown, history), shown.truncates()
+        part.rows += len(truncates)
+        part.emptied += truncates
         for changes in shown.between_truncates():
-            part.parts.append(events_of(changes, history.identity, follow=history.follows, marks=Marks.of(changes)))
+            part.gather(changes, marks=Marks.of(changes))
 
 
 def _rows_below(batch: ChangeBatch, to: Assignment, assigned: Assigned) -> int:
@@ -413,31 +412,30 @@ def _folded_rows(unit: _Unit, sequence: int, task: DecodeTask) -> Iterator[dict[
         # A truncate's mark, which may be of an earlier version, stands in front of what has come behind it.
         for number, part in enumerate(parts_by_table.pop(table), start=1):
             part_sequence = sequence * PARTS + PARTS // 2 + number
+            relation, identity = part.to.relation, part.to.identity
             if part.emptied:
                 tops = unit.commits.up_to(np.array([lsn for lsn, _ in part.emptied])).tolist()
                 truncates = [(part_sequence, *truncate, top) for truncate, top in zip(part.emptied, tops, strict=True)]
                 rows = 0 if part.parts else part.rows  # counted below, with the events
-                yield staged_row(table, part.relation, part_sequence, info_of(emptied=truncates), rows=rows)
+                yield staged_row(table, relation, part_sequence, info_of(emptied=truncates), rows=rows)
             if not part.parts:
                 continue
             events = concat(part.parts)
             part.parts.clear()  # their memory is needed for what they are folded to
             if events.marks is None:  # a history's events alone have times
-                events = fold_events(events, part.identity, part.names, part.table, buckets=task.buckets)
+                events = fold_events(events, identity, part.names, part.table, buckets=task.buckets)
             else:
                 events.marks = replace(events.marks, top=unit.commits.up_to(events.lsns))
-            links = links_of(events, part.identity, part.names)
+            links = links_of(events, identity, part.names)
             if links is not None:  # keys have changed: all events of linked keys have to meet
-                yield staged_row(links_table(table), part.relation, part_sequence, "", data=links.to_ipc())
-            pieces = split(events, part.identity, part.names, task.buckets, file_of(sequence))
+                yield staged_row(links_table(table), relation, part_sequence, "", data=links.to_ipc())
+            pieces = split(events, identity, part.names, task.buckets, file_of(sequence))
             if not pieces:  # the changes have cancelled out, but their rows count
-                yield staged_row(table, part.relation, part_sequence, info_of(), rows=part.rows)
+                yield staged_row(table, relation, part_sequence, info_of(), rows=part.rows)
             for piece_number, (bucket, piece) in enumerate(pieces):
                 # Counted once, whatever the number of parts.
                 rows, data = part.rows if piece_number == 0 else 0, to_ipc(piece)
-                yield staged_row(
-                    table, part.relation, part_sequence, info_of(piece), bucket=bucket, rows=rows, data=data
-                )
+                yield staged_row(table, relation, part_sequence, info_of(piece), bucket=bucket, rows=rows, data=data)
 
 
 RECORDED: Final = pa.schema(
