@@ -211,9 +211,6 @@ class Emptied:
         return count.astype(np.int32)
 
 
-NOTHING_EMPTIED: Final = Emptied(*(np.zeros(0, np.int64) for _ in range(3)))
-
-
 def version_schema(
     types: Sequence[pa.DataType], identity: Identity, tracked: Sequence[int], *, watched: bool = False
 ) -> pa.Schema:

@@ -10,10 +10,11 @@ import pytest
 from support.batches import batch_of, row
 from walreplay.errors import CaptureError
 from walreplay.fold.events import IN_PARTITIONS, Events, Identity, Marks, Mode, events_of
-from walreplay.fold.versions import NOTHING_EMPTIED, settled_versions, version_rows
+from walreplay.fold.versions import Emptied, settled_versions, version_rows
 from walreplay.protocol import messages as m
 
 NAMES = ("id", "code")
+NOTHING_EMPTIED = Emptied(*(np.zeros(0, np.int64) for _ in range(3)))
 
 
 def relation(identity: str = "d") -> m.Relation:
