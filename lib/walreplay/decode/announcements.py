@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from walreplay.protocol import messages as m
+from walreplay.types.numbers import MAX_PRECISION, precision_and_scale
 
 _INT8, _INT2, _INT4 = 20, 21, 23  # pg_type.dat: the same on all servers
 _TEXT, _VARCHAR, _NUMERIC = 25, 1043, 1700
@@ -47,9 +48,6 @@ _EXACT: Final = frozenset(
 _GROWING: Final = frozenset({_VARCHAR, 1083, _TIMESTAMP, 1184, 1266, 1562})
 """A greater modifier keeps all values.  1083 is time, 1184 timestamptz, 1266 timetz, 1562 varbit."""
 
-_MOST_DIGITS: Final = 38
-_HEADER: Final = 4  # VARHDRSZ: a modifier is this much larger than what is written
-
 
 def casts_exactly(old: tuple[int, int], new: tuple[int, int]) -> bool:
     """Return whether the cast of all values from one type to another keeps them.
@@ -60,23 +58,18 @@ def casts_exactly(old: tuple[int, int], new: tuple[int, int]) -> bool:
     if old == new:
         return True
     (old_type, old_modifier), (new_type, new_modifier) = old, new
-    if new_type == _NUMERIC and new_modifier >= 0:
+    modifiers = precision_and_scale(new_modifier) if new_type == _NUMERIC else None
+    if modifiers is not None:
         # The cast rounds to the scale, or fails where there are too few digits in front of it.
-        digits, scale = _digits(new_modifier)
-        kept = old_type in _INTEGERS or (
-            old_type == _NUMERIC and old_modifier >= 0 and _digits(old_modifier)[1] <= scale
-        )
+        digits, scale = modifiers
+        old_scale = 0 if old_type in _INTEGERS else (precision_and_scale(old_modifier) or (0, -1))[1]
+        kept = (old_type in _INTEGERS or old_type == _NUMERIC) and 0 <= old_scale <= scale
         # More digits are texts in the mirror, which have another scale then.
-        return kept and scale <= digits <= _MOST_DIGITS
+        return kept and scale <= digits <= MAX_PRECISION
     if old_type == new_type and (new_modifier < 0 or (old_type in _GROWING and 0 <= old_modifier <= new_modifier)):
         return True
     # Of a longer text the cast cuts blanks off.
     return new_modifier < 0 and (old_type, new_type) in _EXACT
-
-
-def _digits(modifier: int) -> tuple[int, int]:
-    """Return a numeric's precision and scale; of a negative scale a great one."""
-    return (modifier - _HEADER) >> 16, (modifier - _HEADER) & 0x7FF  # as make_numeric_typmod packs them
 
 
 # What is announced of a table or an enum
