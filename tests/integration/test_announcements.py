@@ -14,7 +14,7 @@ import pytest
 
 from support.extent import further
 from support.moments import outputs_at
-from support.pages import ROOT, block, with_places
+from support.pages import block, with_places
 from support.postgres import Server, running_server
 from support.scenarios import (
     FILE_BY_FILE,
