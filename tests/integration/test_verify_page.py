@@ -36,10 +36,13 @@ def test_verify_prints_what_the_page_shows(
         block("docs/verify.md", "walreplay verify --captures /data/captures --target /data/mirror --table"),
     )
 
+    shown = block("docs/verify.md", "3 of 4 tables of /data/mirror")
+    assert shown == block_behind(command)
+
     assert main([*shlex.split(with_places(command.text, places))[1:], "--quiet"]) == 3
 
     printed = capsys.readouterr().out.replace(str(captures), "/data/captures").replace(str(tmp_path), "/data")
-    assert without_seconds(printed) == without_seconds(block_behind(command).text)
+    assert without_seconds(printed) == without_seconds(shown.text)
     assert spark.read.format("delta").load(f"{tmp_path}/differences").count() == 1
     assert main([*shlex.split(with_places(by_name.text, places))[1:], "--quiet"]) == 0
     assert "2 of 2 tables" in capsys.readouterr().out
