@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from walreplay.decode import walk
+from walreplay.decode.kernels import binary
 from walreplay.decode.placing import Tile
 from walreplay.decode.stream import StreamWalker
 from walreplay.decode.walk import Place
@@ -46,9 +46,9 @@ def _cell(data: bytes, tile: Tile, number: int) -> tuple[str, bytes | None]:
     offset, length = int(tile.offset[number]), int(tile.length[number])
     if length >= 0:
         return ("t", data[offset : offset + length])
-    if length <= walk.BINARY:
-        return ("b", data[offset : offset + walk.BINARY - length])
-    return ("n" if length == walk.NULL else "u", None)
+    if length <= binary.BINARY:
+        return ("b", data[offset : offset + binary.BINARY - length])
+    return ("n" if length == binary.NULL else "u", None)
 
 
 def rows_by_reader(data: bytes, framing: Framing) -> Iterator[Row]:

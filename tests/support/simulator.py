@@ -294,8 +294,8 @@ class Capture:
         start, data = at, self.data[:end]
         try:
             while at < end:
-                begin, stop, is_keepalive = parse_frame(data, at, self.framing)
-                if not is_keepalive:
+                begin, stop, is_empty = parse_frame(data, at, self.framing)
+                if not is_empty:
                     message, behind = read_message(data[:stop], begin, streaming=streamed)
                     if self.framing.is_sized and behind != stop:
                         return False

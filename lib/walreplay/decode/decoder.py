@@ -17,7 +17,8 @@ from walreplay.decode.change_batch import ChangeBatch, RowPlaces, WalkedBytes, t
 from walreplay.decode.gathered import RelationRows
 from walreplay.decode.kernels import programs
 from walreplay.decode.kernels import walk_words as words
-from walreplay.decode.placing import Placer, Refusal, Tile
+from walreplay.decode.kernels.programs import Refusal
+from walreplay.decode.placing import Placer, Tile
 from walreplay.decode.stream import StreamWalker, Uses, outside
 from walreplay.decode.walk import RECORD, Place
 from walreplay.errors import ConfigError

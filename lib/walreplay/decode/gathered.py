@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from walreplay.decode import placing, walk
+from walreplay.decode import placing
 from walreplay.decode.change_batch import (
     METADATA_NAMES,
     ROW,
@@ -29,6 +29,7 @@ from walreplay.decode.columns.base import MOST_GROWTH, ColumnBuilder
 from walreplay.decode.columns.make import make_builder
 from walreplay.decode.columns.variable import VariableBuilder
 from walreplay.decode.kernels import programs
+from walreplay.decode.kernels.binary import UNCHANGED
 from walreplay.decode.placing import Tile, empty
 from walreplay.errors import ValueFormatError
 from walreplay.protocol import messages as m
@@ -145,8 +146,8 @@ class _Metadata:
         self._make(0)
 
     def _make(self, capacity: int) -> None:
-        self._op = empty(capacity, np.uint8)
-        self._words = [empty(capacity, np.int64) for _ in range(4)]  # LSN, commit time, xid, ordinal
+        # LSN, commit time, xid, ordinal
+        self._op, self._words = empty(capacity, np.uint8), [empty(capacity, np.int64) for _ in range(4)]
 
     def reserve(self, capacity: int, rows: int) -> None:
         """Make room for `capacity` rows; the first `rows` are kept."""
@@ -234,6 +235,7 @@ class RelationRows:
     def reserve(self, capacity: int) -> None:
         """Make room for so many rows at least."""
         self._update_builders()
+        self._withhold_room()
         rows = self.rows
         self._metadata.reserve(capacity, rows)
         if self._places is not None:
@@ -265,8 +267,8 @@ class RelationRows:
             self._update_program()
 
     def _make_pending(self, room: int) -> None:
-        self._firsts = np.zeros((2, room), np.int32)  # first cells of new tuples, and of old ones
-        self._pending_before = np.zeros(room, np.int64)
+        # First cells of new tuples, and of old ones; the rows of these.
+        self._firsts, self._pending_before = np.zeros((2, room), np.int32), np.zeros(room, np.int64)
         self.program[programs.PENDING_ROOM] = room
 
     def make_room(self, column: int, byte_count: int, share: float) -> None:
@@ -293,6 +295,10 @@ class RelationRows:
         for _, builder in self._placed:
             builder.rows = rows
         self.columns.rows = rows
+
+    def _withhold_room(self) -> None:
+        """Let the kernels write nothing before `_update_program`: until then there may be addresses of freed memory."""
+        self.program[[programs.ROOM, programs.LIMIT]] = 0
 
     def _update_program(self) -> None:
         """Write the addresses and sizes of the outputs into the program."""
@@ -343,7 +349,7 @@ class RelationRows:
         rows = np.nonzero((first_cells >= 0) & ~self._metadata.deleted(start, start + len(first_cells)))[0]
         for number in range(len(self.relation.columns)):
             mask = np.zeros(len(first_cells), np.bool_)
-            mask[rows] = tile.length[first_cells[rows] + number] == walk.UNCHANGED
+            mask[rows] = tile.length[first_cells[rows] + number] == UNCHANGED
             if mask.any():
                 self._unchanged.setdefault(number, []).append((start, mask))
 
@@ -362,6 +368,7 @@ class RelationRows:
         """Return the batch, and begin the next one."""
         self.drop_pending()
         self._update_builders()
+        self._withhold_room()
         rows = self.rows
         arrays, rescued = self.columns.finish()
         names = [column.name for column in self.relation.columns]

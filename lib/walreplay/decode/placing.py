@@ -43,13 +43,13 @@ import mmap
 import weakref
 from collections import deque
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from walreplay.decode.kernels import place as kernels
 from walreplay.decode.kernels import programs
+from walreplay.decode.kernels.programs import Refusal
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
@@ -58,17 +58,6 @@ if TYPE_CHECKING:
 LEAST_PENDING: Final = 16
 MOST_PENDING: Final = 4096
 """So many rows of a relation may be pending at most; fewer at first, because there may be thousands of relations."""
-
-
-class Refusal(IntEnum):
-    """Why a kernel did not place a row."""
-
-    DONE = programs.DONE  # All rows are placed
-    NEW = programs.NEW  # The row's slot has no program yet
-    ROOM = programs.ROWS_FULL  # The slot's columns have no room for another row
-    CARE = programs.TOO_MANY_PENDING  # Too many rows are pending, of this slot or in all
-    TEXT_ROOM = programs.TEXT_FULL  # A text column of the slot has too little room
-    NOT_TEXT = programs.NOT_TEXT  # A text or a bytea is in another form than the kernels read
 
 
 class Placing(NamedTuple):
@@ -93,29 +82,33 @@ class Placer:
         touched: the slots that have pending rows.
         misses: four words for each value in another form: its program, column, row, and the row's first cell.
         marks: words by the numbers in `kernels.programs`: the row of a tile's arrays to continue with; the numbers of
-            misses and touched slots; and, if a row was not placed, the reason, its slot, and for a text its column and
-            the bytes that it needs.
+            misses and touched slots; if a row was not placed, the reason, its slot, and for a text its column and
+            the bytes that it needs; and the addresses of the other arrays.
     """
 
     def __init__(self) -> None:
         self.marks = np.zeros(programs.MARKS, np.int64)
-        self.programs = np.zeros(0, np.int64)
-        self.touched = np.zeros(16, np.int32)
         self.misses = np.zeros(programs.MISS_WORDS * programs.MISSES, np.int64)
+        self._set_arrays(np.zeros(0, np.int64), np.zeros(16, np.int32))
 
     def reset(self) -> None:
         """Forget all slots."""
         self.marks[:] = 0
-        self.programs = np.zeros(0, np.int64)
+        self._set_arrays(np.zeros(0, np.int64), self.touched)
 
     def extend(self, slot_count: int) -> None:
         """Make room for a number of slots."""
         if slot_count > len(self.programs):
             missing = max(slot_count, 2 * len(self.programs)) - len(self.programs)
-            self.programs = np.concatenate([self.programs, np.full(missing, programs.UNSEEN, np.int64)])
+            slot_programs = np.concatenate([self.programs, np.full(missing, programs.UNSEEN, np.int64)])
             # Each slot with pending rows is listed once, so there is room for as many as have programs.
-            lacking = len(self.programs) - len(self.touched)
-            self.touched = np.concatenate([self.touched, np.zeros(max(0, lacking), np.int32)])
+            lacking = len(slot_programs) - len(self.touched)
+            self._set_arrays(slot_programs, np.concatenate([self.touched, np.zeros(max(0, lacking), np.int32)]))
+
+    def _set_arrays(self, slot_programs: NDArray[np.int64], touched: NDArray[np.int32]) -> None:
+        self.programs, self.touched = slot_programs, touched
+        addresses = [array.ctypes.data for array in (slot_programs, touched, self.misses)]
+        self.marks[[programs.SLOT_PROGRAMS, programs.TOUCHED_SLOTS, programs.MISSED_VALUES]] = addresses
 
     @property
     def has_refusal(self) -> bool:
@@ -134,11 +127,11 @@ class Placer:
             mask: a mask of the wanted rows; empty for all.
         """
         rows = int(self.marks[programs.CHANGE]), tile.rows, tile.offset, tile.length, mask
-        self.marks[programs.LEFT] = kernels.place_rows(buf, *rows, self.programs, self.touched, self.misses, self.marks)
+        self.marks[programs.LEFT] = kernels.place_rows(buf, *rows, self.marks)
 
     def settle(self) -> tuple[list[int], NDArray[np.int64]]:
         """Settle pending rows that need no more work; return the slots that Python has to complete, and `misses`."""
-        count = kernels.settle(self.programs, self.touched, self.marks)
+        count = kernels.settle(self.marks)
         missed = self.misses[: programs.MISS_WORDS * self.marks[programs.MISSED]].reshape(-1, programs.MISS_WORDS)
         self.marks[[programs.MISSED, programs.TRIED]] = 0
         return self.touched[:count].tolist(), missed
@@ -146,7 +139,7 @@ class Placer:
     def take_refusal(self) -> Refusal:
         """Return the reason why a row could not be placed, and forget it."""
         refusal = Refusal(int(self.marks[programs.LEFT]))
-        self.marks[programs.LEFT] = programs.DONE
+        self.marks[programs.LEFT] = Refusal.DONE
         return refusal
 
     def begin(self) -> None:

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, TypeGuard
 import numpy as np
 
 from walreplay.decode.kernels import walk_words as words
-from walreplay.decode.kernels.frames import EARLIEST, FRAMING_CODES, LATEST, end_of_frame
+from walreplay.decode.kernels.frames import EARLIEST, FRAMING_CODES, LATEST, Outcome, end_of_frame
 from walreplay.decode.placing import Tile
-from walreplay.decode.walk import Outcome, truncate_digest
+from walreplay.decode.walk import truncate_digest
 from walreplay.decode.walk_state import (
     BETWEEN,
     DAMAGED,
@@ -412,9 +412,8 @@ class StreamWalker(WalkState):
     def _problem(self, outcome: Outcome) -> CaptureError:
         """Return what the kernel came back with."""
         state = self.kernel.state
-        # No message was found in a bad frame.
-        offset = int(state[words.POS] if outcome is Outcome.BAD_FRAME else state[words.MESSAGE])
-        return error_of(outcome, self._view, offset, self.framing, last_lsn=int(state[words.LAST_LSN]))
+        offset, last_lsn = int(state[words.MESSAGE]), int(state[words.LAST_LSN])
+        return error_of(outcome, self._view, offset, self.framing, last_lsn=last_lsn)
 
 
 def _is_loose(message: m.AnyMessage) -> TypeGuard[m.Message]:

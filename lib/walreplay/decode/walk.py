@@ -20,14 +20,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from walreplay.decode.kernels import frames as outcomes
 from walreplay.decode.kernels import walk_words as words
-from walreplay.decode.kernels.frames import FRAMING_CODES
+from walreplay.decode.kernels.frames import FRAMING_CODES, Outcome
 from walreplay.decode.kernels.programs import ROW_WORDS
 from walreplay.decode.kernels.rows import SHAPE
 from walreplay.decode.kernels.walk import walk_messages
@@ -40,39 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
-
-
-NULL: Final = -1
-UNCHANGED: Final = -2
-BINARY: Final = -3
-
-
-class Outcome(IntEnum):
-    """Why the kernel came back; `walreplay.decode.kernels.frames` says what each means."""
-
-    DONE = outcomes.DONE
-    TILE = outcomes.TILE
-    INCOMPLETE = outcomes.INCOMPLETE
-    EVENT = outcomes.EVENT
-    NEW_RELATION = outcomes.NEW_RELATION
-    HEAD_COMMIT = outcomes.HEAD_COMMIT
-    RUNS = outcomes.RUNS
-    BAD_TUPLE_TAG = outcomes.BAD_TUPLE_TAG
-    BAD_CELL = outcomes.BAD_CELL
-    BAD_LENGTH = outcomes.BAD_LENGTH
-    BAD_COLUMN_COUNT = outcomes.BAD_COLUMN_COUNT
-    BAD_FRAME = outcomes.BAD_FRAME
-    OVERRUN = outcomes.OVERRUN
-    UNDERRUN = outcomes.UNDERRUN
-    NO_TRAILER = outcomes.NO_TRAILER
-    OUTSIDE_TRANSACTION = outcomes.OUTSIDE_TRANSACTION
-    BEGIN_INSIDE = outcomes.BEGIN_INSIDE
-    COMMIT_MISMATCH = outcomes.COMMIT_MISMATCH
-    NOT_AFTER_LAST = outcomes.NOT_AFTER_LAST
-    NUL_IN_TEXT = outcomes.NUL_IN_TEXT
-    NOT_PLACED = outcomes.NOT_PLACED
-    NO_TIME = outcomes.NO_TIME
-    BEHIND = outcomes.BEHIND
 
 
 _HASH_SIZE_MIN: Final = 64
@@ -263,9 +228,8 @@ class WalkKernel:
         slot_table = slots.newest.oids, slots.newest.slots, slots.columns, slots.counts
         records = self._records.view(np.int64).reshape(-1, len(RECORD.names or ()))
         arrays = self._offset, self._length, self._rows, self.aborted, self._runs, records
-        placing = placer.programs, placer.touched, placer.misses, placer.marks
         code = FRAMING_CODES[self.framing]
-        return Outcome(walk_messages(buf, end, tile_end, code, want, self.state, *slot_table, *arrays, *placing))
+        return Outcome(walk_messages(buf, end, tile_end, code, want, self.state, *slot_table, *arrays, placer.marks))
 
     def take_runs(self) -> NDArray[np.int64]:
         """Return the runs of rows with the same xid in streamed blocks: the xids, and the number of rows of each."""

@@ -14,7 +14,8 @@ from enum import Enum
 from typing import Final
 
 from walreplay.decode.kernels import walk_words as words
-from walreplay.decode.walk import Outcome, Place, Transaction, WalkKernel
+from walreplay.decode.kernels.frames import Outcome
+from walreplay.decode.walk import Place, Transaction, WalkKernel
 from walreplay.errors import CaptureError, FramingError, MalformedMessage, OrderError
 from walreplay.lsn import format_lsn
 from walreplay.protocol import messages as m

@@ -34,12 +34,15 @@ PGCOPY_ROWS: Final = {3: Struct("!hiQiIi"), 2: Struct("!hiQi"), 1: Struct("!hi")
 """What stands in front of a row's message, by the number of its fields: that number, 8 and an LSN, 4 and an xid, and
 the message's length."""
 PGCOPY_TRAILER: Final = Struct("!h")  # -1
+_PGCOPY_SIZES: Final = [(2, b"\0\0\0\x08"), (14, b"\0\0\0\x04")]
+"""Where a row has the sizes of its LSN and its xid."""
 _PGCOPY_CRITICAL_FLAGS: Final = 0xFFFF0000  # bits 16 to 31: a reader that does not know one has to refuse
 
 _XLOGDATA, _KEEPALIVE = b"wk"
 
 LENGTH_SIZE: Final = 4
-LONGEST_MESSAGE: Final = 0x7FFFFFFF
+LONGEST_MESSAGE: Final = (1 << 30) + XLOGDATA.size
+"""PostgreSQL makes no message of 1 GB; a walsender puts its header in front."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +127,12 @@ Among bare lengths, a cut head passes for the first one whose next length is bey
 class FrameContent(NamedTuple):
     """Where a frame's message begins, and where it ends, which is the data's end if the frame does not say it.
 
-    A keepalive holds no message: it ends where that would begin.
+    A frame that is empty, as a keepalive, ends where a message would begin.
     """
 
     begin: int
     end: int
-    is_keepalive: bool = False
+    is_empty: bool = False
 
 
 def parse_frame(data: bytes | memoryview, offset: int, framing: Framing) -> FrameContent:
@@ -139,9 +142,26 @@ def parse_frame(data: bytes | memoryview, offset: int, framing: Framing) -> Fram
         TruncatedMessage: the data end inside the frame.
         FramingError: no frame begins here.
     """
+    content = parse_head(data, offset, framing)
+    _need(data, offset, content.end, framing)
+    return content
+
+
+def parse_head(data: bytes | memoryview, offset: int, framing: Framing) -> FrameContent:
+    """Read the frame at an offset, which may end, or even have its message, behind the data.
+
+    Raises:
+        TruncatedMessage: the data end before it is known where the message begins and how long it is.
+        FramingError: no frame begins here, as far as the data go.
+    """
+    _need(data, offset, offset + 1, framing)
     layout, begin, end = framing.layout, offset, len(data)
     if layout.order:
-        begin, size = _read_row(data, offset) if layout.is_row else _read_length(data, offset, framing)
+        begin = _behind_length(data, offset, framing)
+        length = bytes(data[begin - LENGTH_SIZE : begin])  # it may be cut: the message has so many bytes at least
+        size = int.from_bytes(length.ljust(LENGTH_SIZE, b"\0"), layout.order) - layout.counted
+        if size > LONGEST_MESSAGE or (size < 1 and len(length) == LENGTH_SIZE):
+            raise _no_frame(framing, offset)
         end = begin + size
         _need(data, offset, begin + 1, framing)
     kind = data[begin]
@@ -152,8 +172,9 @@ def parse_frame(data: bytes | memoryview, offset: int, framing: Framing) -> Fram
         if not is_keepalive and (kind != _XLOGDATA or is_too_small):
             raise FramingError(f"the {framing.value} frame is neither XLogData nor a keepalive", offset=offset)
         begin += head
+        if is_keepalive and begin <= len(data) and data[begin - 1] > 1:  # whether to reply
+            raise _no_frame(framing, offset)
         end = begin if is_keepalive else max(end, begin + 1)
-    _need(data, offset, end, framing)
     return FrameContent(begin, end, kind == _KEEPALIVE and layout.is_sent)
 
 
@@ -172,28 +193,46 @@ def read_trailer(data: bytes | memoryview, offset: int, framing: Framing) -> int
     return offset + framing.layout.trailer_size
 
 
-def _read_length(data: bytes | memoryview, offset: int, framing: Framing) -> tuple[int, int]:
-    """Return where the header at an offset ends, and how many bytes follow it."""
-    layout = framing.layout
-    begin = offset + len(layout.mark) + LENGTH_SIZE
-    if layout.order and (not layout.mark or data[offset] == layout.mark[0]):
-        _need(data, offset, begin, framing)
-        size = int.from_bytes(data[begin - LENGTH_SIZE : begin], layout.order) - layout.counted
-        if 0 < size <= LONGEST_MESSAGE:
-            return begin, size
-    raise FramingError(f"no {framing.value} frame begins here", offset=offset)
+def _behind_length(data: bytes | memoryview, offset: int, framing: Framing) -> int:
+    """Return where the length ends that the frame at an offset has; what stands before it is checked."""
+    layout, size, parts = framing.layout, len(framing.layout.mark) + LENGTH_SIZE, [(0, framing.layout.mark)]
+    if layout.is_row:
+        count = bytes(data[offset : offset + 2])
+        if count == b"\0":
+            _need(data, offset, offset + 2, framing)
+        fields = int.from_bytes(count.ljust(2, b"\xff"), "big")
+        if fields not in PGCOPY_ROWS:
+            raise _no_frame(framing, offset)
+        size, parts = PGCOPY_ROWS[fields].size, _PGCOPY_SIZES[: fields - 1]
+    starts = ((offset + begin, part) for begin, part in parts)
+    if not all(part.startswith(bytes(data[start : start + len(part)])) for start, part in starts):
+        raise _no_frame(framing, offset)
+    return offset + size
 
 
-def _read_row(data: bytes | memoryview, offset: int) -> tuple[int, int]:
-    """Return where the head of a row of binary COPY ends, and how long the message behind it is."""
-    _need(data, offset, offset + PGCOPY_TRAILER.size, Framing.PGCOPY)
-    layout = PGCOPY_ROWS.get(PGCOPY_TRAILER.unpack_from(data, offset)[0])
-    if layout is not None:
-        _need(data, offset, offset + layout.size, Framing.PGCOPY)
-        _, *before, length = layout.unpack_from(data, offset)
-        if before[::2] == [8, 4][: len(before) // 2] and length > 0:  # pg_lsn and xid; a length of -1 is NULL
-            return offset + layout.size, length
-    raise FramingError("no row of (lsn, xid, data), (lsn, data) or data begins here", offset=offset)
+def _no_frame(framing: Framing, offset: int) -> FramingError:
+    what = "row of (lsn, xid, data), (lsn, data) or data" if framing.layout.is_row else f"{framing.value} frame"
+    return FramingError(f"no {what} begins here", offset=offset)
+
+
+def size_fits(tag: int, size: int) -> bool:
+    """Return whether there are messages with this tag and size; kernels compile this, too."""
+    if tag == 66:  # B
+        return size == 21
+    if tag == 67:  # C
+        return size == 26
+    if tag == 83:  # S
+        return size == 6
+    if tag == 65:  # A, with or without an LSN and a time
+        return size in (9, 25)
+    if tag == 69:  # E
+        return size == 1
+    if tag == 99:  # c
+        return size == 30
+    if tag in (98, 80, 75, 114, 112):  # b P K r p, with a gid of up to 199 bytes
+        return 30 <= size <= 300
+    # I U D T O M R Y; a row without columns has so many bytes
+    return tag in (73, 85, 68, 84, 79, 77, 82, 89) and size >= 8
 
 
 def read_pgcopy_mark(data: bytes | memoryview, offset: int) -> tuple[int, bool]:

@@ -117,8 +117,8 @@ def read_messages(
             offset, in_copy = _next_row(view, offset, in_copy=in_copy), True
         if offset >= len(view):
             return
-        begin, end, is_keepalive = parse_frame(view, offset, framing)
-        if is_keepalive:
+        begin, end, is_empty = parse_frame(view, offset, framing)
+        if is_empty:
             offset = read_trailer(view, end, framing)
             continue
         try:

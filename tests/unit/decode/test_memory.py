@@ -5,8 +5,15 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import DTypeLike
 
+from walreplay.decode import change_batch, gathered
 from walreplay.decode import placing as memory
+from walreplay.decode.change_batch import RowPlaces, WalkedBytes, column_types
+from walreplay.decode.columns import base
+from walreplay.decode.gathered import RelationRows
+from walreplay.decode.kernels import programs
+from walreplay.protocol import messages as m
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +87,46 @@ def test_each_slot_that_has_a_program_may_have_pending_rows() -> None:
     for slot_count in range(1, 1000):
         placer.extend(slot_count)
         assert len(placer.touched) >= len(placer.programs) >= slot_count
+
+
+@pytest.mark.parametrize("before_finish", [False, True])
+def test_where_memory_lacks_kernels_place_nothing_until_there_is_room_again(
+    before_finish: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = (m.Column("id", 23, -1, True), m.Column("name", 25, -1, False), m.Column("at", 1114, -1, False))
+    relation = m.Relation(1, "public", "t", "d", columns)
+    for left in range(30):
+        rows = RelationRows(relation, column_types(relation, {}), {}, "utf-8", RowPlaces([None]))
+        rows.set_source(WalkedBytes("x"))
+        with monkeypatch.context() as patch:
+            _lack_memory_behind(left, patch)
+            try:
+                rows.finish() if before_finish else rows.reserve(1000)
+            except MemoryError:
+                assert not rows.program[[programs.ROOM, programs.LIMIT]].any()
+                rows.drop_pending()
+                assert not rows.program[programs.LIMIT]
+            else:
+                assert left > 0
+                return
+        rows.reserve(1000)
+        assert rows.program[programs.LIMIT] > 0
+        for number, builder in enumerate(rows.columns.builders):
+            word = programs.HEAD + number * programs.COLUMN
+            assert rows.program[word + programs.VALID] == address(builder._valid)
+            assert len(builder._valid) >= 1000
+    raise AssertionError("more arrays than expected")
+
+
+def _lack_memory_behind(count: int, patch: pytest.MonkeyPatch) -> None:
+    """Let so many arrays be made, and no more."""
+    left = [count]
+
+    def made(size: int, dtype: DTypeLike) -> np.ndarray:
+        left[0] -= 1
+        if left[0] < 0:
+            raise MemoryError
+        return memory.empty(size, dtype)
+
+    for module in (base, change_batch, gathered):
+        patch.setattr(module, "empty", made)

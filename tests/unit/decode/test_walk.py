@@ -7,7 +7,8 @@ from support.captures import case, cases
 from support.framings import reframe
 from support.rows import rows_by_reader, rows_by_walk
 from walreplay.decode.kernels import walk_words as words
-from walreplay.decode.walk import Outcome, RelationSlots, WalkKernel, truncate_digest
+from walreplay.decode.kernels.frames import Outcome
+from walreplay.decode.walk import RelationSlots, WalkKernel, truncate_digest
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 

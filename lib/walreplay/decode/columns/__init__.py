@@ -15,9 +15,9 @@ Uses: decode, kernels, types.
 Used by: decode, evolution, loading.
 """
 
-from walreplay.decode.columns.base import NULL, UNCHANGED, ColumnBuilder
+from walreplay.decode.columns.base import ColumnBuilder
 from walreplay.decode.columns.make import make_builder
 from walreplay.decode.columns.variable import canonical_texts
-from walreplay.decode.kernels.binary import BINARY
+from walreplay.decode.kernels.binary import BINARY, NULL, UNCHANGED
 
 __all__ = ["BINARY", "NULL", "UNCHANGED", "ColumnBuilder", "canonical_texts", "make_builder"]

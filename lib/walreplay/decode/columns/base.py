@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from walreplay.decode.kernels import programs
 from walreplay.decode.kernels import text as kernels_text
-from walreplay.decode.kernels.binary import AS_SENT, BINARY, SLACK
+from walreplay.decode.kernels.binary import AS_SENT, BINARY, NULL, SLACK, UNCHANGED
 from walreplay.decode.kernels.place import place_column
 from walreplay.decode.placing import empty
 from walreplay.errors import NotSupported, ValueFormatError
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     Names = Mapping[int, tuple[str, str]]
 
 
-NULL: Final = -1
-UNCHANGED: Final = -2
 MAX_DATA_BYTES: Final = 2**31 - 1
 """The offsets of Arrow's string, binary and list have 32 bits; finish a builder before its nbytes reach this."""
 
@@ -293,12 +291,16 @@ class ColumnBuilder(ABC):
         self.rows += first.size
         return rescued or None
 
-    def reserve(self, rows: int) -> int:
-        """Make room for at least so many rows; return the number of rows for which there is room."""
+    def reserve(self, rows: int) -> None:
+        """Make room for at least so many rows; if there is no memory, nothing has changed."""
         if rows > self._capacity:
-            self._capacity = max(MIN_ROWS, rows, 2 * self._capacity)  # doubled, so that each row is copied about once
-            self._grow(self._capacity)
-        return self._capacity
+            self._renew(max(MIN_ROWS, rows, 2 * self._capacity))  # doubled, so that each row is copied about once
+
+    def _renew(self, capacity: int) -> None:
+        valid = resized(self._valid, capacity, self.rows)
+        self._grow(capacity)
+        self._valid, self._capacity = valid, capacity
+        self.program[programs.VALID] = valid.ctypes.data
 
     def finish_placed(self, tile: CellTile, missed: Cells, flags: int) -> list[Rescued]:
         """Complete the rows that the kernel has placed behind `rows`; return the values that the type cannot hold.
@@ -327,7 +329,7 @@ class ColumnBuilder(ABC):
         # The next column will have about as many rows, so its arrays are made for as many.
         array = self._arrow(self.rows, self._validity())
         self.rows = 0
-        self._grow(self._capacity)
+        self._renew(self._capacity)
         return array
 
     def truncate(self, rows: int) -> None:
@@ -340,7 +342,7 @@ class ColumnBuilder(ABC):
 
     @abstractmethod
     def _grow(self, capacity: int) -> None:
-        """Make new outputs for so many rows, and copy the first `rows`."""
+        """Make new outputs, beside the validity, for so many rows, and copy the first `rows`; or keep all old ones."""
 
     @abstractmethod
     def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:

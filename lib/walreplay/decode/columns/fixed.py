@@ -21,9 +21,7 @@ from walreplay.decode.kernels.place import place_column
 from walreplay.decode.placing import Placing
 from walreplay.errors import ValueFormatError
 from walreplay.types.base import ColumnType, DoesNotFit, Rescued
-from walreplay.types.datetime import FIRST_DAY, FIRST_MICRO, LAST_DAY, LAST_MICRO, days_from_text, micros_from_text
 from walreplay.types.numbers import (
-    boolean_from_text,
     float_from_text,
     integer_from_text,
     unscaled_from_text,
@@ -94,8 +92,7 @@ class FixedBuilder(ColumnBuilder):
 
     def _grow(self, capacity: int) -> None:
         self._values = resized(self._values, capacity * self._WORDS, self.rows * self._WORDS)
-        self._valid = resized(self._valid, capacity, self.rows)
-        self.program[[programs.VALUES, programs.VALID]] = self._values.ctypes.data, self._valid.ctypes.data
+        self.program[programs.VALUES] = self._values.ctypes.data
 
     def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
         values = pa.py_buffer(self._values[: rows * self._WORDS])
@@ -125,17 +122,6 @@ class DecimalBuilder(FixedBuilder):
         self._values[2 * row + 1] = (value >> 64) & 0xFFFFFFFFFFFFFFFF
 
 
-def boolean(column_type: ColumnType, names: Names) -> ColumnBuilder:
-    """Return the builder for booleans."""
-    return BooleanBuilder(
-        column_type,
-        names,
-        dtype=np.uint8,
-        placing=Placing(programs.BOOLEAN),
-        reader=boolean_from_text,
-    )
-
-
 def integer(column_type: ColumnType, names: Names, *, kind: int) -> ColumnBuilder:
     """Return the builder for integers within the limits of their family, which a kernel converts by its ``kind``."""
     limits = _limits(column_type)
@@ -163,28 +149,6 @@ def decimal(column_type: ColumnType, names: Names) -> ColumnBuilder:
         dtype=np.uint64,
         placing=Placing(programs.DECIMAL, precision, scale),
         reader=partial(unscaled_from_text, precision=precision, scale=scale),
-    )
-
-
-def date(column_type: ColumnType, names: Names) -> ColumnBuilder:
-    """Return the builder for dates."""
-    return FixedBuilder(
-        column_type,
-        names,
-        dtype=np.int32,
-        placing=Placing(programs.DATE, FIRST_DAY, LAST_DAY),
-        reader=days_from_text,
-    )
-
-
-def timestamp(column_type: ColumnType, names: Names, *, with_zone: bool) -> ColumnBuilder:
-    """Return the builder for timestamps in microseconds."""
-    return FixedBuilder(
-        column_type,
-        names,
-        dtype=np.int64,
-        placing=Placing(programs.TIMESTAMPTZ if with_zone else programs.TIMESTAMP, FIRST_MICRO, LAST_MICRO),
-        reader=partial(micros_from_text, with_zone=with_zone),
     )
 
 
@@ -278,10 +242,8 @@ class CastingDecimalBuilder(CastingBuilder, DecimalBuilder):
 
 def rounded(column_type: ColumnType, names: Names, reader: Callable[[str], float]) -> ColumnBuilder:
     """Return the builder for floats that are rounded from their text."""
-    if column_type.arrow == pa.float32():
-        dtype, placing = np.float32, Placing(programs.FLOAT32)
-    else:
-        dtype, placing = np.float64, Placing(programs.FLOAT64)
+    placing = Placing(programs.FLOAT32 if column_type.arrow == pa.float32() else programs.FLOAT64)
+    dtype = column_type.arrow.to_pandas_dtype()
     return CastingBuilder(column_type, names, dtype=dtype, placing=placing, reader=reader, usual=_USUAL_NUMBER)
 
 

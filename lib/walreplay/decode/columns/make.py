@@ -10,16 +10,14 @@ import numpy as np
 
 from walreplay.decode.columns.base import ColumnBuilder
 from walreplay.decode.columns.fixed import (
+    BooleanBuilder,
     FixedBuilder,
     FloatBuilder,
-    boolean,
-    date,
     decimal,
     integer,
     overridden_decimal,
     overridden_integer,
     rounded,
-    timestamp,
 )
 from walreplay.decode.columns.variable import (
     ListBuilder,
@@ -34,8 +32,9 @@ from walreplay.decode.placing import Placing
 from walreplay.types import families
 from walreplay.types.base import ColumnType, Family
 from walreplay.types.builtin import BUILTIN_TYPES
+from walreplay.types.datetime import FIRST_DAY, FIRST_MICRO, LAST_DAY, LAST_MICRO, days_from_text, micros_from_text
 from walreplay.types.families import read_overridden
-from walreplay.types.numbers import double_from_numeric
+from walreplay.types.numbers import boolean_from_text, double_from_numeric
 from walreplay.types.text import UTF8
 
 if TYPE_CHECKING:
@@ -99,6 +98,11 @@ def _overridden(column_type: ColumnType, names: Names) -> ColumnBuilder:
     return builder
 
 
+def _microseconds(kind: int, *, with_zone: bool) -> Callable[[ColumnType, Names], ColumnBuilder]:
+    reader = partial(micros_from_text, with_zone=with_zone)
+    return partial(FixedBuilder, dtype=np.int64, placing=Placing(kind, FIRST_MICRO, LAST_MICRO), reader=reader)
+
+
 _INTEGERS: Final = {
     families.INT16: programs.INT16,
     families.INT32: programs.INT32,
@@ -108,16 +112,20 @@ _INTEGERS: Final = {
 """How the kernels convert integers."""
 
 _BUILDERS: Final[dict[Family, Callable[[ColumnType, Names], ColumnBuilder]]] = {
-    families.BOOLEAN: boolean,
+    families.BOOLEAN: partial(
+        BooleanBuilder, dtype=np.uint8, placing=Placing(programs.BOOLEAN), reader=boolean_from_text
+    ),
     **{family: partial(integer, kind=kind) for family, kind in _INTEGERS.items()},
     families.FLOAT32: partial(FloatBuilder, dtype=np.float32, placing=Placing(programs.FLOAT32)),
     families.FLOAT64: partial(FloatBuilder, dtype=np.float64, placing=Placing(programs.FLOAT64)),
     families.DECIMAL: decimal,
     families.STRING: string,
     families.BINARY: bytea,
-    families.DATE: date,
-    families.TIMESTAMP: partial(timestamp, with_zone=False),
-    families.TIMESTAMPTZ: partial(timestamp, with_zone=True),
+    families.DATE: partial(
+        FixedBuilder, dtype=np.int32, placing=Placing(programs.DATE, FIRST_DAY, LAST_DAY), reader=days_from_text
+    ),
+    families.TIMESTAMP: _microseconds(programs.TIMESTAMP, with_zone=False),
+    families.TIMESTAMPTZ: _microseconds(programs.TIMESTAMPTZ, with_zone=True),
     families.ARRAY: _array,
     families.NUMERIC_AS_DOUBLE: partial(rounded, reader=double_from_numeric),
     families.VECTOR: VectorBuilder,  # of pgvector

@@ -16,15 +16,13 @@ from walreplay.decode.columns.base import (
     MAX_DATA_BYTES,
     MIN_ROWS,
     MOST_GROWTH,
-    NULL,
     ColumnBuilder,
     resized,
 )
 from walreplay.decode.kernels import binary as kernels_binary
-from walreplay.decode.kernels import frames as outcomes
 from walreplay.decode.kernels import programs
 from walreplay.decode.kernels import text as kernels_text
-from walreplay.decode.kernels.binary import AS_SENT, BINARY, NO_FORM, SLACK
+from walreplay.decode.kernels.binary import AS_SENT, BINARY, NO_FORM, NULL, SLACK
 from walreplay.decode.kernels.place import place_column
 from walreplay.decode.placing import Placing
 from walreplay.errors import NotSupported, ValueFormatError
@@ -47,6 +45,13 @@ if TYPE_CHECKING:
 
 _MIN_DATA: Final = 256
 _NO_MISSES: Final = np.zeros(1, np.int32)  # A value that the kernel does not read stops it
+
+
+def _larger_ends(ends: Cells, capacity: int, rows: int) -> Cells:
+    """Return where the values of the first rows end, with room for more rows."""
+    larger: Cells = resized(ends, capacity + 1, rows + 1)
+    larger[0] = 0  # the memory is not cleared
+    return larger
 
 
 class VariableBuilder(ColumnBuilder):
@@ -130,11 +135,10 @@ class VariableBuilder(ColumnBuilder):
         self.program[[programs.DATA, programs.CAPACITY]] = data.ctypes.data, data.size
 
     def _grow(self, capacity: int) -> None:
-        self._ends = resized(self._ends, capacity + 1, self.rows + 1)
-        self._ends[0] = 0  # the memory is not cleared
-        self._set_data(resized(self._data, self._data.size, int(self._ends[self.rows])))
-        self._valid = resized(self._valid, capacity, self.rows)
-        self.program[[programs.VALUES, programs.VALID]] = self._ends.ctypes.data, self._valid.ctypes.data
+        ends = _larger_ends(self._ends, capacity, self.rows)
+        self._set_data(resized(self._data, self._data.size, int(ends[self.rows])))
+        self._ends = ends
+        self.program[programs.VALUES] = ends.ctypes.data
 
     def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
         data = pa.py_buffer(self._data[: self._ends[rows]])
@@ -167,12 +171,12 @@ class TextBuilder(VariableBuilder):
 
     def _fault_by(self, tile: CellTile, flags: int) -> ValueFormatError | None:
         start, end = self.rows, self.rows + tile.size
-        if flags & outcomes.HAS_NUL:
+        if flags & kernels_text.HAS_NUL:
             # The first byte that is 0 is the least one.
-            place = int(self._ends[start]) + int(np.argmin(self._data[self._ends[start] : self._ends[end]]))
-            row = int(np.searchsorted(self._ends[start : end + 1], place, side="right")) - 1
+            nul = int(self._ends[start]) + int(np.argmin(self._data[self._ends[start] : self._ends[end]]))
+            row = int(np.searchsorted(self._ends[start : end + 1], nul, side="right")) - 1
             return ValueFormatError(HAS_NUL, offset=tile.place(row))
-        if flags & outcomes.HAS_HIGH and not kernels_text.are_utf8(self._data, self._ends, start, end):
+        if flags & kernels_text.HAS_HIGH and not kernels_text.are_utf8(self._data, self._ends, start, end):
             row = kernels_text.first_not_utf8(self._data, self._ends, start, end)  # slower, but it says which
             return ValueFormatError(NOT_UTF8, offset=tile.place(row - start), remedy=NOT_UTF8_REMEDY)
         return None
@@ -343,9 +347,7 @@ class ListBuilder(ColumnBuilder):
         raise ValueFormatError("an array is not in PostgreSQL's form", offset=tile.place(row))
 
     def _grow(self, capacity: int) -> None:
-        self._ends = resized(self._ends, capacity + 1, self.rows + 1)
-        self._ends[0] = 0
-        self._valid = resized(self._valid, capacity, self.rows)
+        self._ends = _larger_ends(self._ends, capacity, self.rows)
 
     def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
         ends = pa.py_buffer(self._ends[: rows + 1])
@@ -429,10 +431,9 @@ class VectorBuilder(ColumnBuilder):
         self._ends[self.rows + 1 : self.rows + 1 + counts.size] = used + np.cumsum(counts)
 
     def _grow(self, capacity: int) -> None:
-        self._ends = resized(self._ends, capacity + 1, self.rows + 1)
-        self._ends[0] = 0
-        self._values = resized(self._values, self._values.size, int(self._ends[self.rows]))
-        self._valid = resized(self._valid, capacity, self.rows)
+        ends = _larger_ends(self._ends, capacity, self.rows)
+        self._values = resized(self._values, self._values.size, int(ends[self.rows]))
+        self._ends = ends
 
     def _arrow(self, rows: int, validity: pa.Buffer | None) -> pa.Array:
         size = int(self._ends[rows])

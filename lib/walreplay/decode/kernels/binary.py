@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+NULL: Final = -1
+UNCHANGED: Final = -2
 BINARY: Final = -3
+"""What a cell's length says below 0; from `BINARY` downwards it is in binary format."""
 
 # Text says NaN and no more, so a NaN's sign and payload are not kept.
 _NAN_32: Final = 0x7FC00000

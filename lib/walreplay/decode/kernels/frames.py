@@ -3,16 +3,15 @@
 A framing is known by its code (`FRAMING_CODES`), which has the fields of its `FrameLayout` as bits.  Kernels read a
 frame in `message_at` alone, and leave it in `frame_end`.
 
-The numbers that kernels and Python share come first: the reasons for which a walk returns.  A new one is also a line of
-`decode.walk.Outcome` and of `decode.walk_state.PROBLEMS`; one of `message_at` also leaves no `MESSAGE` in the state
-(`StreamWalker._problem`).  `outcome_of_begin` checks a
-Begin's commit LSN and commit time for the walk.
+The reasons for which a walk returns come first.  A new one that is an error is also a line of
+`decode.walk_state.PROBLEMS`.  `outcome_of_begin` checks a Begin's commit LSN and commit time for the walk.
 """
 # numba has no types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -30,45 +29,46 @@ from walreplay.decode.kernels.base import (
 )
 from walreplay.decode.kernels.programs import get, put
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
-from walreplay.protocol.framing import KEEPALIVE as KEEPALIVE_LAYOUT
-from walreplay.protocol.framing import LENGTH_SIZE, LONGEST_MESSAGE, XLOGDATA, FrameLayout, Framing
+from walreplay.protocol.framing import (
+    KEEPALIVE,
+    LENGTH_SIZE,
+    LONGEST_MESSAGE,
+    XLOGDATA,
+    FrameLayout,
+    Framing,
+    size_fits,
+)
 from walreplay.types.datetime import FIRST_MICRO, LAST_MICRO
 
-GO_ON: Final = -1  # Nothing is in the way: the walk has no reason to return
-KEEPALIVE: Final = -2  # The frame has no message, but a walsender's keepalive: the walk steps over it
 
-DONE: Final = 0
-TILE: Final = 1
-"""The tile is walked, or its arrays are full."""
-INCOMPLETE: Final = 2  # The bytes end inside of the message at ``state[POS]``
-EVENT: Final = 3  # A message for Python stands at ``state[MESSAGE]``, up to ``state[LIMIT]`` at most
-NEW_RELATION: Final = (
-    4  # A row names the relation ``state[ARGUMENT]``, which has no slot, or of which Python watches the next row
-)
-HEAD_COMMIT: Final = 5  # The Commit of a transaction whose Begin lies before the bytes; its place is ``state[MESSAGE]``
-RUNS: Final = 6  # The arrays that count a streamed block's rows by xid are full
-BAD_TUPLE_TAG: Final = 11
-BAD_CELL: Final = 12
-BAD_LENGTH: Final = 13
-BAD_COLUMN_COUNT: Final = 14
-BAD_FRAME: Final = 15
-OVERRUN: Final = 16
-UNDERRUN: Final = 17
-NO_TRAILER: Final = 18
-OUTSIDE_TRANSACTION: Final = 19
-BEGIN_INSIDE: Final = 20
-COMMIT_MISMATCH: Final = 21
-NOT_AFTER_LAST: Final = 22
-NUL_IN_TEXT: Final = 23
-NOT_PLACED: Final = 24
-"""The row at ``state[POS]`` cannot be placed yet; the placer knows why."""
-NO_TIME: Final = 25
-BEHIND: Final = 26
-"""The transaction that begins at ``state[POS]`` commits behind where the walk is to stop."""
+class Outcome(IntEnum):
+    """Why a walk returns; kernels have the numbers."""
 
-HAS_NUL: Final = 1
-HAS_HIGH: Final = 2
-"""What is found in the bytes of texts: a NUL, and one that is none of ASCII."""
+    KEEPALIVE = -2  # The frame has no message, but a walsender's keepalive: the walk steps over it
+    GO_ON = -1  # Nothing is in the way: the walk has no reason to return
+    DONE = 0
+    TILE = 1  # The tile is walked, or its arrays are full
+    INCOMPLETE = 2  # The bytes end inside of the message at ``state[POS]``
+    EVENT = 3  # A message for Python stands at ``state[MESSAGE]``, up to ``state[LIMIT]`` at most
+    NEW_RELATION = 4  # A row names an oid, ``state[ARGUMENT]``, without a slot, or of which Python watches the next row
+    HEAD_COMMIT = 5  # The Commit at ``state[MESSAGE]`` is of a transaction whose Begin lies before the bytes
+    RUNS = 6  # The arrays that count a streamed block's rows by xid are full
+    BAD_TUPLE_TAG = 11
+    BAD_CELL = 12
+    BAD_LENGTH = 13
+    BAD_COLUMN_COUNT = 14
+    BAD_FRAME = 15
+    OVERRUN = 16
+    UNDERRUN = 17
+    NO_TRAILER = 18
+    OUTSIDE_TRANSACTION = 19
+    BEGIN_INSIDE = 20
+    COMMIT_MISMATCH = 21
+    NOT_AFTER_LAST = 22
+    NUL_IN_TEXT = 23
+    NOT_PLACED = 24  # The row at ``state[POS]`` cannot be placed yet; the placer knows why
+    NO_TIME = 25
+    BEHIND = 26  # The transaction that begins at ``state[POS]`` commits behind where the walk is to stop
 
 
 EARLIEST: Final = FIRST_MICRO - POSTGRES_EPOCH_UNIX_MICROS
@@ -84,14 +84,14 @@ def outcome_of_begin(begin, state):
     """
     lsn, time = load_big_64(begin + 1), load_big_64(begin + 9)
     if lsn <= get(state, words.LAST_LSN):
-        return np.int64(NOT_AFTER_LAST)
+        return np.int64(Outcome.NOT_AFTER_LAST)
     if time < EARLIEST or time > LATEST:
-        return np.int64(NO_TIME)
+        return np.int64(Outcome.NO_TIME)
     if lsn > get(state, words.STOP_LSN) or time > get(state, words.STOP_TIME):
-        return np.int64(BEHIND)
+        return np.int64(Outcome.BEHIND)
     if time > get(state, words.TOP_TIME):
         put(state, words.TOP_TIME, time)
-    return np.int64(GO_ON)
+    return np.int64(Outcome.GO_ON)
 
 
 # Frames
@@ -119,15 +119,15 @@ def code_of(layout: FrameLayout) -> int:
 FRAMING_CODES: Final = {framing: code_of(framing.layout) for framing in Framing}
 
 _XLOGDATA_SIZE: Final = XLOGDATA.size
-_KEEPALIVE_SIZE: Final = KEEPALIVE_LAYOUT.size
+_KEEPALIVE_SIZE: Final = KEEPALIVE.size
 
 
 class Payload(NamedTuple):
     """Where the message of a frame lies: from its tag on, up to its end (or the buffer's, without a length).
 
-    The outcome is `GO_ON`, `KEEPALIVE`, or why there is no message here.  Of a frame that is `INCOMPLETE`, the start is
-    the buffer's end or more if its header is cut; of a `KEEPALIVE`, both are where that ends; of a `BAD_FRAME`, neither
-    means anything.
+    The `Outcome` is `GO_ON`, `KEEPALIVE`, or why there is no message here.  Of a frame that is `INCOMPLETE`, the start
+    is the buffer's end or more if its header is cut; of a `KEEPALIVE`, both are where that ends; of a `BAD_FRAME`, the
+    frame's start.
     """
 
     outcome: int
@@ -141,6 +141,11 @@ def _payload(outcome, start, end):
 
 
 @helper
+def _bad_frame(pos):
+    return _payload(Outcome.BAD_FRAME, pos, pos)
+
+
+@helper
 def message_at(base, pos, end, framing):
     """Return the `Payload` of the frame at `pos`, in a buffer that ends at `end`.
 
@@ -148,7 +153,7 @@ def message_at(base, pos, end, framing):
     read the message do not belong into that.
     """
     if framing & (SIZED | SENT) == 0:
-        return _payload(GO_ON, pos, end)
+        return _payload(Outcome.GO_ON, pos, end)
     start, size = pos, np.int64(0)
     behind = max(end, pos + _XLOGDATA_SIZE + 1)  # without a length; behind the header is a tag at least
     if framing & SIZED:
@@ -161,38 +166,37 @@ def message_at(base, pos, end, framing):
             head = header_size(framing)
             fits = mark_of(framing) == 0 or load_byte(base + pos) == mark_of(framing)
         if not fits:
-            return _payload(BAD_FRAME, pos, end)
+            return _bad_frame(pos)
         start = pos + head
         if start >= end:
-            # PostgreSQL makes no message of 1 GB.
-            may_be = least_length(base, start - LENGTH_SIZE, end, framing) <= LONGEST_MESSAGE >> 1
-            return _payload(INCOMPLETE if may_be else BAD_FRAME, start, end)
+            may_be = least_length(base, start - LENGTH_SIZE, end, framing) <= LONGEST_MESSAGE
+            return _payload(Outcome.INCOMPLETE, start, end) if may_be else _bad_frame(pos)
         size = _length_at(base, start - LENGTH_SIZE, framing)
         behind = start + size
-        if size < 1:
-            return _payload(BAD_FRAME, pos, end)
+        if size < 1 or size > LONGEST_MESSAGE:
+            return _bad_frame(pos)
     if framing & SENT:
         tag = load_byte(base + start)
         if tag == 119:  # w
             start += _XLOGDATA_SIZE
             if start >= behind:
-                return _payload(BAD_FRAME, pos, end)
+                return _bad_frame(pos)
         elif tag == 107:  # k
-            return _keepalive(base, start, behind, end, framing)
+            return _keepalive(base, pos, start, behind, end, framing)
         elif framing & BARE == 0:
-            return _payload(BAD_FRAME, pos, end)
+            return _bad_frame(pos)
     if behind + trailer_size(framing) > end:
-        return _payload(INCOMPLETE if size <= LONGEST_MESSAGE else BAD_FRAME, start, behind)
-    return _payload(GO_ON, start, behind)
+        return _payload(Outcome.INCOMPLETE, start, behind)
+    return _payload(Outcome.GO_ON, start, behind)
 
 
 @helper
-def _keepalive(base, start, behind, end, framing):
+def _keepalive(base, pos, start, behind, end, framing):
     after = start + _KEEPALIVE_SIZE
     is_whole = after + trailer_size(framing) <= end
     if (framing & SIZED and after != behind) or (is_whole and load_byte(base + after - 1) > 1):  # whether to reply
-        return _payload(BAD_FRAME, start, end)
-    return _payload(KEEPALIVE if is_whole else INCOMPLETE, after, after)
+        return _bad_frame(pos)
+    return _payload(Outcome.KEEPALIVE if is_whole else Outcome.INCOMPLETE, after, after)
 
 
 @helper
@@ -229,10 +233,11 @@ def _row_fits(base, pos, end, head):
 def _mark_of_copy(base, pos, end):
     """Return the `Payload` of what is no row of COPY: Python steps over headers and trailers."""
     if load_byte(base + pos) == 80:  # the P of PGCOPY: a header, at the start or where files were concatenated
-        return _payload(EVENT, pos, end)
-    if pos + 2 > end:
-        return _payload(INCOMPLETE if load_byte(base + pos) == 0xFF else BAD_FRAME, end, end)
-    return _payload(EVENT if load_big_16(base + pos) == 0xFFFF else BAD_FRAME, pos, end)
+        return _payload(Outcome.EVENT, pos, end)
+    if pos + 2 > end and load_byte(base + pos) == 0xFF:
+        return _payload(Outcome.INCOMPLETE, end, end)
+    is_trailer = pos + 2 <= end and load_big_16(base + pos) == 0xFFFF
+    return _payload(Outcome.EVENT, pos, end) if is_trailer else _bad_frame(pos)
 
 
 @helper
@@ -284,12 +289,12 @@ def frame_end(base, cursor, payload_end, framing, may_lack_trailer):
     trailer = trailer_of(framing)
     if framing & SIZED:
         if cursor != payload_end:
-            return np.int64(-UNDERRUN)
+            return np.int64(-Outcome.UNDERRUN)
     elif trailer != 0 and cursor >= payload_end:
         # A consumer that ends between a Commit and its newline has all of the transaction.
-        return cursor if may_lack_trailer else np.int64(-INCOMPLETE)
+        return cursor if may_lack_trailer else np.int64(-Outcome.INCOMPLETE)
     if trailer != 0 and load_byte(base + cursor) != trailer:
-        return np.int64(-NO_TRAILER)
+        return np.int64(-Outcome.NO_TRAILER)
     return cursor + trailer_size(framing)
 
 
@@ -301,49 +306,18 @@ def end_of_frame(buf, cursor, payload_end, framing, may_lack_trailer):
 
 # What tells frames from other bytes, where none need begin
 
-
-_OF_ANY_SIZE: Final = tuple(b"IUDTOMRY")
-
-
-@helper
-def size_fits(tag, size):
-    """Return whether there are messages with this tag and size."""
-    if tag == 66:  # B
-        return size == 21
-    if tag == 67:  # C
-        return size == 26
-    if tag == 83:  # S
-        return size == 6
-    if tag == 65:  # A, with or without an LSN and a time
-        return size == 9 or size == 25
-    if tag == 69:  # E
-        return size == 1
-    if tag == 99:  # c
-        return size == 30
-    if tag == 98 or tag == 80 or tag == 75 or tag == 114 or tag == 112:  # b P K r p, with a gid of up to 199 bytes
-        return 30 <= size <= 300
-    is_known = False
-    for known_tag in _OF_ANY_SIZE:
-        is_known = is_known or tag == known_tag
-    return is_known and size >= 8  # a row without columns has so many
-
-
-@helper
-def payload_fits(base, payload, end, framing):
-    """Return whether the length of a frame may be one, given the message that begins where its `Payload` says."""
-    if not has_bare_length(framing) or payload.start >= min(end, payload.end):
-        return True
-    return size_fits(load_byte(base + payload.start), payload.end - payload.start)
+LAST_LIKELY_TIME: Final = 6_000_000_000_000_000
+_size_fits: Final = helper(size_fits)
 
 
 @helper
 def likely_message_at(base, pos, end, framing):
     """Return `message_at`, but `BAD_FRAME` where the message's size, or a walsender's LSNs and time, cannot be."""
     payload = message_at(base, pos, end, framing)
-    is_likely = payload.outcome != BAD_FRAME and payload_fits(base, payload, end, framing)
-    if not is_likely or not _may_be_sent(base, pos, end, framing):
-        return _payload(BAD_FRAME, pos, end)
-    return payload
+    is_likely = payload.outcome != Outcome.BAD_FRAME and _may_be_sent(base, pos, end, framing)
+    if is_likely and has_bare_length(framing) and payload.start < min(end, payload.end):
+        is_likely = _size_fits(load_byte(base + payload.start), payload.end - payload.start)
+    return payload if is_likely else _bad_frame(pos)
 
 
 @helper
@@ -360,6 +334,10 @@ def _may_be_sent(base, pos, end, framing):
         return False
     if tag == 119 and offset + 9 < end and load_byte(base + offset + 9) != 0:
         return False
-    time_offset = offset + (17 if tag == 119 else 9)
-    # Between 2000 and 2190.
-    return time_offset + 8 > end or 0 <= load_big_64(base + time_offset) < 6_000_000_000_000_000
+    return may_be_time(base, offset + (17 if tag == 119 else 9), end)
+
+
+@helper
+def may_be_time(base, offset, end):
+    """Return whether a time between 2000 and 2190 may stand here, as far as the bytes go."""
+    return offset + 8 > end or 0 <= load_big_64(base + offset) < LAST_LIKELY_TIME

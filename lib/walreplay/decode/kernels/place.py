@@ -56,10 +56,9 @@ from walreplay.decode.kernels.fixed import (
     wide_decimal_of,
     zoned_time,
 )
-from walreplay.decode.kernels.frames import HAS_HIGH
-from walreplay.decode.kernels.programs import get, put
-from walreplay.decode.kernels.text import flags_of, is_utf8, write_hex
-from walreplay.decode.kernels.walk_words import PLACER, CellAddresses, PlacerAddresses, WalkedRow, WalkedTransaction
+from walreplay.decode.kernels.programs import Refusal, get, put
+from walreplay.decode.kernels.text import HAS_HIGH, flags_of, is_utf8, write_hex
+from walreplay.decode.kernels.walk_words import CellAddresses, WalkedRow, WalkedTransaction
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.protocol.messages import MAX_COLUMNS
 
@@ -335,15 +334,15 @@ def _place_cell(base, last, column, row, start, length, in_tuple):
 
 
 @helper
-def note_miss(placer, program, number, row, first_cell):
+def note_miss(marks, program, number, row, first_cell):
     """List a value of column `number` that is in another form; it counts once its row does."""
-    tried = get(placer.marks, programs.TRIED)
-    miss = placer.misses + tried * (programs.MISS_WORDS * programs.WORD)
+    tried = get(marks, programs.TRIED)
+    miss = get(marks, programs.MISSED_VALUES) + tried * (programs.MISS_WORDS * programs.WORD)
     put(miss, 0, program)
     put(miss, 1, np.int64(number))
     put(miss, 2, row)
     put(miss, 3, first_cell)
-    put(placer.marks, programs.TRIED, tried + 1)  # `take_row` makes it `MISSED`
+    put(marks, programs.TRIED, tried + 1)  # `take_row` makes it `MISSED`
 
 
 @helper
@@ -351,11 +350,11 @@ def note_refused(marks, placed, number, count):
     """Note which text column has no room, and for how many bytes, or refuses its value; return a `Refusal`."""
     put(marks, programs.LEFT_COLUMN, np.int64(number))
     put(marks, programs.LEFT_BYTES, count + SLACK)
-    return programs.TEXT_FULL if placed == programs.NO_ROOM else programs.NOT_TEXT
+    return Refusal.TEXT_ROOM if placed == programs.NO_ROOM else Refusal.NOT_TEXT
 
 
 @routine
-def place_cells(base, last, program, first_cell, cells, placer):
+def place_cells(base, last, program, first_cell, cells, marks):
     """Place the row whose cells stand in the arrays from `first_cell` on; below 0 it has none.  Returns a `Refusal`."""
     row = get(program, programs.ROWS)
     column = program + programs.HEAD * programs.WORD
@@ -369,14 +368,14 @@ def place_cells(base, last, program, first_cell, cells, placer):
         if length == -2:  # unchanged TOAST
             put(program, programs.HAS_UNCHANGED, np.int64(1))
         if placed == programs.MISSED_VALUE:
-            note_miss(placer, program, number, row, first_cell)
+            note_miss(marks, program, number, row, first_cell)
         elif placed >= programs.NO_ROOM:
-            return note_refused(placer.marks, placed, number, length if length >= 0 else BINARY - length)
+            return note_refused(marks, placed, number, length if length >= 0 else BINARY - length)
         column += programs.COLUMN * programs.WORD
-    return programs.DONE
+    return Refusal.DONE
 
 
-@kernel(TILE, out("int64"), INT64, INT64, out("int32"))
+@kernel(TILE, given("int64"), INT64, INT64, out("int32"))
 def place_column(tile, program, first_row, row, misses):
     """Place a column's cells from `row` on, behind the first rows; return the row that is not placed, or how many are.
 
@@ -408,11 +407,11 @@ def place_column(tile, program, first_row, row, misses):
 def may_place(program, marks):
     """Return whether a row can be placed by a program: `DONE`, or why not."""
     if program == programs.UNSEEN:
-        return programs.NEW
+        return Refusal.NEW
     if get(program, programs.ROWS) >= get(program, programs.LIMIT):  # the room, or as many as may be pending
         is_full = get(program, programs.ROWS) >= get(program, programs.ROOM)
-        return programs.ROWS_FULL if is_full else programs.TOO_MANY_PENDING
-    return programs.DONE if get(marks, programs.MISSED) <= programs.MISSES - MAX_COLUMNS else programs.TOO_MANY_PENDING
+        return Refusal.ROOM if is_full else Refusal.CARE
+    return Refusal.DONE if get(marks, programs.MISSED) <= programs.MISSES - MAX_COLUMNS else Refusal.CARE
 
 
 @helper
@@ -431,14 +430,13 @@ def note_old_tuple(program, old_cell):
 
 
 @helper
-def take_row(placer, program, slot, transaction, change):
+def take_row(marks, program, slot, transaction, change):
     """Count a row whose values were placed, with what is known of it beside them."""
     row = get(program, programs.ROWS)
     settled = get(program, programs.SETTLED)
-    marks = placer.marks
     if row == settled:  # the slot's first pending row
         touched_count = get(marks, programs.TOUCHED)
-        store_32(placer.touched + 4 * touched_count, slot)
+        store_32(get(marks, programs.TOUCHED_SLOTS) + 4 * touched_count, slot)
         put(marks, programs.TOUCHED, touched_count + 1)
     tried = get(marks, programs.TRIED)
     if tried != get(marks, programs.MISSED):
@@ -456,8 +454,8 @@ def take_row(placer, program, slot, transaction, change):
     put(program, programs.ROWS, row + 1)
 
 
-@kernel(BYTES, INT64, given("int64", ndim=2), CELLS, CELLS, given("uint8"), PLACER)
-def place_rows(buf, change, rows, offset, length, kept, arrays):
+@kernel(BYTES, INT64, given("int64", ndim=2), CELLS, CELLS, given("uint8"), out("int64"))
+def place_rows(buf, change, rows, offset, length, kept, marks):
     """Place the rows that lie in a tile's arrays from `change` on; return a `Refusal`.
 
     `kept` says which rows are wanted (empty: all).
@@ -465,22 +463,21 @@ def place_rows(buf, change, rows, offset, length, kept, arrays):
     base = address_of(buf)
     last = base + buf.size - 32
     cells = CellAddresses(address_of(offset), address_of(length))
-    slot_programs, touched, misses, marks = arrays
-    placer = PlacerAddresses(address_of(slot_programs), address_of(touched), address_of(misses), address_of(marks))
-    refusal = np.int64(programs.DONE)
+    marks_base = address_of(marks)
+    refusal = np.int64(Refusal.DONE)
     while change < rows.shape[0]:
         tile_row = address_of(rows) + programs.ROW_BYTES * change
         slot = get(tile_row, programs.ROW_SLOT)
-        program = slot_programs[np.uint64(slot)]
+        program = get(marks[programs.SLOT_PROGRAMS], slot)
         if program != programs.NOT_WANTED and (kept.size == 0 or kept[change]):
             new_cell, old_cell = get(tile_row, programs.ROW_NEW), get(tile_row, programs.ROW_OLD)
             first_cell = new_cell if new_cell >= 0 else old_cell
-            refusal = np.int64(may_place(program, placer.marks))
-            if refusal == programs.DONE:
-                refusal = np.int64(place_cells(base, last, program, first_cell, cells, placer))
-            if refusal != programs.DONE:
+            refusal = np.int64(may_place(program, marks_base))
+            if refusal == Refusal.DONE:
+                refusal = np.int64(place_cells(base, last, program, first_cell, cells, marks_base))
+            if refusal != Refusal.DONE:
                 marks[programs.LEFT_SLOT] = slot
-                forget_tried(placer.marks)
+                forget_tried(marks_base)
                 break
             if new_cell >= 0 and old_cell >= 0:
                 note_old_tuple(program, old_cell)
@@ -488,7 +485,7 @@ def place_rows(buf, change, rows, offset, length, kept, arrays):
             transaction = WalkedTransaction(lsn, commit_ts, get(tile_row, programs.ROW_XID))
             tag, ordinal = get(tile_row, programs.ROW_KIND), get(tile_row, programs.ROW_ORDINAL)
             row = WalkedRow(tag, ordinal, first_cell, get(tile_row, programs.ROW_PLACE))
-            take_row(placer, program, slot, transaction, row)
+            take_row(marks_base, program, slot, transaction, row)
         change += 1
     marks[programs.CHANGE] = change
     return refusal
@@ -522,17 +519,19 @@ def _needs_care(program):
     return needs_care
 
 
-@kernel(given("int64"), out("int32"), out("int64"))
-def settle(slot_programs, touched, marks):
-    """Look at all pending rows; what Python has to see to stays in `touched`, the rest is done with.
+@kernel(out("int64"))
+def settle(marks):
+    """Look at all pending rows; what Python has to see to stays among the touched slots, the rest is done with.
 
     Gives how many slots stay.
     """
+    touched = marks[programs.TOUCHED_SLOTS]
     care_count = np.int64(0)
     for index in range(marks[programs.TOUCHED]):
-        program = slot_programs[np.uint64(touched[index])]
+        slot = load_int32(touched + 4 * index)
+        program = get(marks[programs.SLOT_PROGRAMS], slot)
         if _needs_care(program):
-            touched[care_count] = touched[index]
+            store_32(touched + 4 * care_count, slot)
             care_count += 1
         else:
             rows = get(program, programs.ROWS)

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Final
 
 from walreplay.decode.compile.kernel import helper
@@ -59,7 +60,8 @@ from walreplay.decode.kernels.base import load_int64, store_64
 
 (KIND, VALUES, VALID, LOW, HIGH, DATA, CAPACITY, FLAGS, COLUMN) = range(9)
 
-(CHANGE, CARE, MISSED, LEFT_SLOT, LEFT_COLUMN, LEFT_BYTES, TRIED, LEFT, TOUCHED, MARKS) = range(10)
+(CHANGE, MISSED, LEFT_SLOT, LEFT_COLUMN, LEFT_BYTES, TRIED, LEFT, TOUCHED) = range(8)
+(SLOT_PROGRAMS, TOUCHED_SLOTS, MISSED_VALUES, MARKS) = range(8, 12)
 
 ROW_KIND, ROW_SLOT, ROW_LSN, ROW_COMMIT_TS, ROW_XID = range(5)
 ROW_ORDINAL, ROW_PLACE, ROW_NEW, ROW_OLD, ROW_WORDS = range(5, 10)
@@ -74,8 +76,17 @@ MISSES: Final = 4096  # So many values may be listed
 
 MISS_WORDS: Final = 4
 
-DONE, NEW, ROWS_FULL, TOO_MANY_PENDING, TEXT_FULL, NOT_TEXT = range(6)
-"""See `walreplay.decode.placing.Refusal`."""
+
+class Refusal(IntEnum):
+    """Why a kernel did not place a row."""
+
+    DONE = 0  # All rows are placed
+    NEW = 1  # The row's slot has no program yet
+    ROOM = 2  # The slot's columns have no room for another row
+    CARE = 3  # Too many rows are pending, of this slot or in all
+    TEXT_ROOM = 4  # A text column of the slot has too little room
+    NOT_TEXT = 5  # A text or a bytea is in another form than the kernels read
+
 
 PLACED: Final = 0
 MISSED_VALUE: Final = 1

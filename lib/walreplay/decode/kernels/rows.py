@@ -27,6 +27,7 @@ from walreplay.decode.kernels.base import (
     store_64,
 )
 from walreplay.decode.kernels.binary import BINARY
+from walreplay.decode.kernels.frames import Outcome
 from walreplay.decode.kernels.place import (
     forget_tried,
     note_miss,
@@ -153,30 +154,30 @@ def walk_tuple(walk, cursor, payload_end, columns, first_cell):  # type: ignore[
     offset, length = walk.cells.offsets + 4 * first_cell, walk.cells.lengths + 4 * first_cell
     writes_cells = walk.output != 0
     if cursor + 2 > payload_end:
-        return -frames.INCOMPLETE
+        return -Outcome.INCOMPLETE
     count = load_big_16(base + cursor)
     cursor += 2
     if count != columns and (columns >= 0 or count > MAX_COLUMNS):  # there is room for no more cells
-        return -frames.BAD_COLUMN_COUNT
+        return -Outcome.BAD_COLUMN_COUNT
     for i in range(count):
         if cursor >= payload_end:
-            return -frames.INCOMPLETE
+            return -Outcome.INCOMPLETE
         kind = load_byte(base + cursor)
         start = cursor
         cursor += 1
         if kind == 116 or kind == 98:  # t b
             start += 5
             if start > payload_end:
-                return -frames.INCOMPLETE
+                return -Outcome.INCOMPLETE
             size = load_big_32(base + cursor)
             if size > LONGEST:
-                return -frames.BAD_LENGTH
+                return -Outcome.BAD_LENGTH
             cursor = start + size
             if cursor > payload_end:
-                return -frames.INCOMPLETE
+                return -Outcome.INCOMPLETE
             # The builders look for a NUL in their columns; if there are none, nobody else does.
             if kind == 116 and not writes_cells and has_nul(base, start, size):
-                return -frames.NUL_IN_TEXT
+                return -Outcome.NUL_IN_TEXT
             cell_length = size if kind == 116 else BINARY - size
         elif kind == 110:  # n
             cell_length = np.int64(-1)
@@ -185,7 +186,7 @@ def walk_tuple(walk, cursor, payload_end, columns, first_cell):  # type: ignore[
             if writes_cells:
                 add_to(walk.state, words.UNCHANGED_CELLS, 1)
         else:
-            return -frames.BAD_CELL
+            return -Outcome.BAD_CELL
         if writes_cells:
             store_32(offset + 4 * i, start)
             store_32(length + 4 * i, cell_length)
@@ -222,7 +223,7 @@ def skip_tuple(base, cursor, bound, columns):  # type: ignore[no-untyped-def]
 @helper
 def _place_tuple(walk, cursor, bound, columns, program, first_cell):  # type: ignore[no-untyped-def]
     """Walk one TupleData and place its values in the columns' next row; return its end, or below 0 where that fails."""
-    base, last, placer = walk.base, walk.last, walk.placer
+    base, last = walk.base, walk.last
     offset, length = walk.cells.offsets + 4 * first_cell, walk.cells.lengths + 4 * first_cell
     row = get(program, programs.ROWS)
     if load_big_16(base + cursor) != columns:
@@ -247,7 +248,7 @@ def _place_tuple(walk, cursor, bound, columns, program, first_cell):  # type: ig
                 store_32(length + 4 * i, BINARY - size)
                 placed = place_binary_form(base, last, column, row, start, size)
             if placed == programs.MISSED_VALUE:
-                note_miss(placer, program, i, row, first_cell)
+                note_miss(walk.marks, program, i, row, first_cell)
             elif placed >= programs.NO_ROOM:
                 return -1
         elif kind == 110 or kind == 117:  # n u
@@ -270,7 +271,7 @@ def _row_ahead(walk, pos):  # type: ignore[no-untyped-def]
     payload = frames.message_at(walk.base, pos, walk.end, walk.framing)
     # The least that a row has: a tag, an oid, a letter and the number of columns.
     is_short = payload.start + 8 > payload.end or payload.start < READABLE_BEFORE
-    if payload.outcome != frames.GO_ON or is_short:
+    if payload.outcome != Outcome.GO_ON or is_short:
         return np.int64(-1), walk.end
     return payload.start, payload.end
 
@@ -286,34 +287,34 @@ def _has_one_tuple(base, message, cursor):  # type: ignore[no-untyped-def]
 
 
 @helper
-def slot_of(slots, oid):  # type: ignore[no-untyped-def]
+def slot_of(walk, oid):  # type: ignore[no-untyped-def]
     """Look an oid's newest slot up; -1 where it has none, or Python wants to know of its next row."""
-    bucket = (oid * 2654435761) & slots.bucket_mask  # as in `decode.walk`
-    bucket_oid = load_int64(slots.oids + 8 * bucket)
+    bucket = (oid * 2654435761) & walk.bucket_mask  # as in `decode.walk`
+    bucket_oid = load_int64(walk.oids + 8 * bucket)
     while bucket_oid != oid and bucket_oid != -1:
-        bucket = (bucket + 1) & slots.bucket_mask
-        bucket_oid = load_int64(slots.oids + 8 * bucket)
-    return load_int32(slots.slots + 4 * bucket) if bucket_oid != -1 else np.int64(-1)
+        bucket = (bucket + 1) & walk.bucket_mask
+        bucket_oid = load_int64(walk.oids + 8 * bucket)
+    return load_int32(walk.slots + 4 * bucket) if bucket_oid != -1 else np.int64(-1)
 
 
 @helper
-def layout_of(slots, slot):  # type: ignore[no-untyped-def]
+def layout_of(walk, slot):  # type: ignore[no-untyped-def]
     """Return the address of a slot's layout: the number of its columns comes first."""
-    return slots.layouts + 16 * slot
+    return walk.layouts + 16 * slot
 
 
 @helper
 def count_row(walk, message, slot):  # type: ignore[no-untyped-def]
     """Count the row whose message is given for its slot: an insert, an update or a delete."""
     tag = load_byte(walk.base + message)
-    counter = walk.slots.counts + 32 * slot + (0 if tag == 73 else 8 if tag == 85 else 16)
+    counter = walk.counts + 32 * slot + (0 if tag == 73 else 8 if tag == 85 else 16)
     store_64(counter, load_int64(counter) + 1)
 
 
 @helper
 def skip_rows_ahead(walk):  # type: ignore[no-untyped-def]
     """Walk over rows that lie one behind the other, and return how many they are; in a block all of one xid."""
-    base, end, framing, slots = walk.base, walk.end, walk.framing, walk.slots
+    base, end, framing = walk.base, walk.end, walk.framing
     pos, last_message = get(walk.state, words.POS), get(walk.state, words.PREVIOUS)
     xid, xid_size = get(walk.state, words.ROW_XID), 4 if get(walk.state, words.STREAM) else 0
     last_oid = np.int64(-1)
@@ -330,11 +331,11 @@ def skip_rows_ahead(walk):  # type: ignore[no-untyped-def]
             break
         oid = load_big_32(base + cursor)
         if oid != last_oid:
-            slot = slot_of(slots, oid)
+            slot = slot_of(walk, oid)
             if slot < 0:
                 break
             last_oid = oid
-            columns = load_int64(layout_of(slots, slot))
+            columns = load_int64(layout_of(walk, slot))
         cursor = skip_tuple(base, cursor + 5, bound, columns)
         if cursor < 0:
             break  # the walk finds out what is wrong
@@ -355,7 +356,7 @@ def skip_rows_ahead(walk):  # type: ignore[no-untyped-def]
 @helper
 def place_rows_ahead(walk):  # type: ignore[no-untyped-def]
     """Place rows of the open transaction that lie one behind the other, and return how many they are."""
-    base, end, framing, slots, placer = walk.base, walk.end, walk.framing, walk.slots, walk.placer
+    base, end, framing, marks = walk.base, walk.end, walk.framing, walk.marks
     pos, last_message = get(walk.state, words.POS), get(walk.state, words.PREVIOUS)
     cell, ordinal = get(walk.state, words.CELLS), get(walk.state, words.ORDINAL)
     lsn, commit_ts = get(walk.state, words.LSN), get(walk.state, words.COMMIT_TS)
@@ -369,24 +370,24 @@ def place_rows_ahead(walk):  # type: ignore[no-untyped-def]
     program = np.int64(0)
     columns = np.int64(0)
     bound = min(end, pos + LONGEST)
-    while pos < walk.tile_end and cell <= walk.outputs.cell_limit:
+    while pos < walk.tile_end and cell <= walk.cell_limit:
         message, payload_end = _row_ahead(walk, pos)
         cursor = message + 1 + xid_size
         if message < 0 or cursor + 7 > payload_end or not _has_one_tuple(base, message, cursor + 4):
             break
         oid = load_big_32(base + cursor)
         if oid != last_oid:
-            slot = slot_of(slots, oid)
+            slot = slot_of(walk, oid)
             if slot < 0:
                 break
             last_oid = oid
-            columns = load_int64(layout_of(slots, slot))
-            program = load_int64(placer.programs + 8 * slot)
+            columns = load_int64(layout_of(walk, slot))
+            program = get(get(marks, programs.SLOT_PROGRAMS), slot)
         if program <= 0:  # the rows are left out, or Python has to make a program first
             break
         rows = get(program, programs.ROWS)
         # As many values may miss their form as a row has columns.
-        if rows >= get(program, programs.LIMIT) or get(placer.marks, programs.MISSED) > programs.MISSES - MAX_COLUMNS:
+        if rows >= get(program, programs.LIMIT) or get(marks, programs.MISSED) > programs.MISSES - MAX_COLUMNS:
             break
         row_end = _place_tuple(walk, cursor + 5, bound, columns, program, cell)
         if row_end < 0:
@@ -396,15 +397,15 @@ def place_rows_ahead(walk):  # type: ignore[no-untyped-def]
             break
         if is_recording:
             row = RowBytes(message, cursor, row_end)
-            digest ^= digest_of(base, walk.cells, row, layout_of(slots, slot), ordinal, cell, columns)
+            digest ^= digest_of(base, walk.cells, row, layout_of(walk, slot), ordinal, cell, columns)
         change = WalkedRow(load_byte(base + message), ordinal, cell, origin | message)
-        take_row(placer, program, slot, transaction, change)
+        take_row(marks, program, slot, transaction, change)
         count_row(walk, message, slot)
         cell += columns
         ordinal += 1
         last_message = pos
         pos = following
-    forget_tried(placer.marks)
+    forget_tried(marks)
     count = ordinal - first_ordinal
     put(walk.state, words.POS, pos)
     put(walk.state, words.PREVIOUS, last_message)

@@ -23,7 +23,6 @@ from walreplay.decode.kernels.base import (
 )
 from walreplay.decode.kernels.binary import BINARY
 from walreplay.decode.kernels.fixed import nearest_float
-from walreplay.decode.kernels.frames import HAS_HIGH, HAS_NUL
 from walreplay.types.canonical import INTERVAL, MOMENTS, NUMBERS
 
 if TYPE_CHECKING:
@@ -34,6 +33,10 @@ _HIGH_BITS: Final = np.uint64(0x8080808080808080)
 _ZERO: Final = np.uint64(0)
 _ONE: Final = np.uint64(1)
 _LAST_BYTE: Final = np.uint64(0x80)
+
+HAS_NUL: Final = 1
+HAS_HIGH: Final = 2
+"""What is found in the bytes of texts: a NUL, and one that is none of ASCII."""
 
 
 @helper
@@ -134,13 +137,13 @@ def is_utf8(base, ends, start, stop):
     return True
 
 
-@kernel(BYTES, out("int32"), INT64, INT64)
+@kernel(BYTES, CELLS, INT64, INT64)
 def are_utf8(data, ends, start, stop):
     """Return whether the text of the rows start to stop is UTF-8, and none begins inside of a character."""
     return np.int64(is_utf8(address_of(data), address_of(ends), start, stop))
 
 
-@kernel(BYTES, out("int32"), INT64, INT64)
+@kernel(BYTES, CELLS, INT64, INT64)
 def first_not_utf8(data, ends, start, stop):
     """Return the first of the rows start to stop that is not UTF-8, or -1."""
     base = address_of(data)
@@ -379,17 +382,17 @@ def array_elements(tile, delimiter, element_oid, cells, counts, valid, misses):
         start = np.int64(offset[cell])
         size = np.int64(length[cell])
         if size >= 0:
-            after, place = _text_array(buf, start, start + size, delimiter, cells, elements, position)
+            after, behind = _text_array(buf, start, start + size, delimiter, cells, elements, position)
         elif size <= BINARY:
             end = start + BINARY - size
-            after, place = _binary_array(buf, start, end, element_oid, cells, elements, position)
+            after, behind = _binary_array(buf, start, end, element_oid, cells, elements, position)
         else:
             continue
         if after >= 0:
             valid[row] = 1
             counts[row] = after
             elements = after
-            position = place
+            position = behind
         else:
             missed += 1
             misses[missed] = row

@@ -49,8 +49,9 @@ from walreplay.decode.kernels.base import (
     store_32,
 )
 from walreplay.decode.kernels.binary import BINARY
+from walreplay.decode.kernels.frames import Outcome
 from walreplay.decode.kernels.place import forget_tried, may_place, note_old_tuple, place_cells, take_row
-from walreplay.decode.kernels.programs import get, put
+from walreplay.decode.kernels.programs import Refusal, get, put
 from walreplay.decode.kernels.rows import (
     count_row,
     digest_of,
@@ -71,22 +72,20 @@ def _walk(walk):  # type: ignore[no-untyped-def]
     """Walk until Python has something to do; return the `Outcome`."""
     base = walk.base
     put(walk.state, words.ROW_XID, np.int64(-1))  # Python may have taken the runs: the next row begins one
-    outcome = np.int64(frames.GO_ON)
-    while outcome == frames.GO_ON:
+    outcome = np.int64(Outcome.GO_ON)
+    while outcome == Outcome.GO_ON:
         outcome = _reason_to_stop(walk)
-        if outcome != frames.GO_ON:
+        if outcome != Outcome.GO_ON:
             break
         payload = frames.message_at(base, get(walk.state, words.POS), walk.end, walk.framing)
-        if payload.outcome == frames.KEEPALIVE:
+        if payload.outcome == Outcome.KEEPALIVE:
             _step_to(walk, payload.end + frames.trailer_size(walk.framing))
             words.add_to(walk.state, words.KEEPALIVES, 1)
             continue
+        put(walk.state, words.MESSAGE, payload.start)
+        put(walk.state, words.LIMIT, payload.end)
         outcome = payload.outcome
-        is_mark = outcome == frames.EVENT  # a pgcopy header or trailer, over which Python steps
-        if outcome == frames.GO_ON or is_mark:
-            put(walk.state, words.MESSAGE, payload.start)
-            put(walk.state, words.LIMIT, payload.end)
-        if outcome != frames.GO_ON:
+        if outcome != Outcome.GO_ON:  # an `EVENT` is a pgcopy header or trailer, over which Python steps
             break
         tag = load_byte(base + payload.start)
         if tag == 73 or tag == 85 or tag == 68:  # I U D
@@ -97,13 +96,13 @@ def _walk(walk):  # type: ignore[no-untyped-def]
         elif tag == 67:  # C
             outcome = _take_commit(walk, payload)
         else:
-            outcome = np.int64(frames.EVENT)
-        if outcome == frames.INCOMPLETE and walk.framing & frames.SIZED:
+            outcome = np.int64(Outcome.EVENT)
+        if outcome == Outcome.INCOMPLETE and walk.framing & frames.SIZED:
             # The frame is there as a whole: more bytes will not mend a message that does not fit in it.
-            outcome = np.int64(frames.OVERRUN)
+            outcome = np.int64(Outcome.OVERRUN)
     if walk.output == words.COLUMNS:
         # The values of a row that was not taken are looked at again when it is.
-        forget_tried(walk.placer.marks)
+        forget_tried(walk.marks)
     return outcome
 
 
@@ -112,19 +111,18 @@ def _reason_to_stop(walk):  # type: ignore[no-untyped-def]
     """Return why no message can be taken now, `DONE`, `TILE` or `RUNS`; or `GO_ON`."""
     pos = get(walk.state, words.POS)
     if pos >= walk.end:
-        return np.int64(frames.DONE)
+        return np.int64(Outcome.DONE)
     if pos >= walk.tile_end:
-        return np.int64(frames.TILE)
-    outputs = walk.outputs
+        return np.int64(Outcome.TILE)
     if walk.output != 0:  # a scan makes no records either
         # A tile of very short rows may have more than the arrays hold.
-        if get(walk.state, words.CELLS) > outputs.cell_limit or get(walk.state, words.RECORDS) >= outputs.record_limit:
-            return np.int64(frames.TILE)
-        if walk.output == words.ARRAYS and get(walk.state, words.CHANGES) >= outputs.row_limit:
-            return np.int64(frames.TILE)
-    if _counts_xids(walk) and get(walk.state, words.RUN_COUNT) >= outputs.run_limit:
-        return np.int64(frames.RUNS)
-    return np.int64(frames.GO_ON)
+        if get(walk.state, words.CELLS) > walk.cell_limit or get(walk.state, words.RECORDS) >= walk.record_limit:
+            return np.int64(Outcome.TILE)
+        if walk.output == words.ARRAYS and get(walk.state, words.CHANGES) >= walk.row_limit:
+            return np.int64(Outcome.TILE)
+    if _counts_xids(walk) and get(walk.state, words.RUN_COUNT) >= walk.run_limit:
+        return np.int64(Outcome.RUNS)
+    return np.int64(Outcome.GO_ON)
 
 
 @helper
@@ -145,7 +143,7 @@ def _take_rows_ahead(walk):  # type: ignore[no-untyped-def]
     in_stream = get(walk.state, words.STREAM) != 0
     is_open = get(walk.state, words.TXN) != words.IDLE
     if walk.output == words.COLUMNS:
-        may_be_placed = walk.outputs.aborted_count == 0 if in_stream else is_open
+        may_be_placed = walk.aborted_count == 0 if in_stream else is_open
         if may_be_placed and get(walk.state, words.SKIP) == 0:
             return place_rows_ahead(walk)
     elif walk.output == 0:
@@ -162,8 +160,7 @@ def _take_rows_ahead(walk):  # type: ignore[no-untyped-def]
 @helper
 def _count_run(walk, count):  # type: ignore[no-untyped-def]
     """Count rows for the last run: the runs' xids come first, then their numbers of rows."""
-    outputs = walk.outputs
-    words.add_to(outputs.runs, outputs.run_limit + get(walk.state, words.RUN_COUNT) - 1, count)
+    words.add_to(walk.runs, walk.run_limit + get(walk.state, words.RUN_COUNT) - 1, count)
 
 
 @helper
@@ -175,31 +172,31 @@ def _take_row(walk, payload, tag):  # type: ignore[no-untyped-def]
     xid = get(walk.state, words.XID)  # it tells runs of streamed rows; rows are given that of their transaction
     if in_stream:
         if oid_offset + 4 > payload.end:
-            return np.int64(frames.INCOMPLETE)
+            return np.int64(Outcome.INCOMPLETE)
         xid = load_big_32(base + oid_offset)
         oid_offset += 4
     elif get(walk.state, words.TXN) == words.IDLE:
-        return np.int64(frames.OUTSIDE_TRANSACTION)
+        return np.int64(Outcome.OUTSIDE_TRANSACTION)
     if oid_offset + 5 > payload.end:
-        return np.int64(frames.INCOMPLETE)
+        return np.int64(Outcome.INCOMPLETE)
     oid = load_big_32(base + oid_offset)
-    slot = slot_of(walk.slots, oid)
+    slot = slot_of(walk, oid)
     if slot < 0:
         put(walk.state, words.ARGUMENT, oid)
-        return np.int64(frames.NEW_RELATION)
+        return np.int64(Outcome.NEW_RELATION)
     begins_run = in_stream and xid != get(walk.state, words.ROW_XID)
     if begins_run:
         put(walk.state, words.ROW_XID, xid)
-        put(walk.state, words.ROW_ABORTED, np.int64(_is_among(walk.outputs.aborted, walk.outputs.aborted_count, xid)))
+        put(walk.state, words.ROW_ABORTED, np.int64(_is_among(walk.aborted, walk.aborted_count, xid)))
     is_aborted = in_stream and get(walk.state, words.ROW_ABORTED) != 0
     program = np.int64(programs.NOT_WANTED)
     if walk.output == words.COLUMNS and get(walk.state, words.SKIP) == 0 and not is_aborted:
-        program = load_int64(walk.placer.programs + 8 * slot)
+        program = get(get(walk.marks, programs.SLOT_PROGRAMS), slot)
         if program != programs.NOT_WANTED:
-            refusal = may_place(program, walk.placer.marks)  # of a slot that is `UNSEEN`, too
-            if refusal != programs.DONE:
+            refusal = may_place(program, walk.marks)  # of a slot that is `UNSEEN`, too
+            if refusal != Refusal.DONE:
                 return _refuse(walk, slot, refusal)
-    layout = layout_of(walk.slots, slot)
+    layout = layout_of(walk, slot)
     tuples = _walk_tuples(walk, tag, oid_offset + 4, payload.end, load_int64(layout))
     if tuples.end < 0:
         return -tuples.end
@@ -210,17 +207,17 @@ def _take_row(walk, payload, tag):  # type: ignore[no-untyped-def]
     if _counts_xids(walk):
         if begins_run:
             run = get(walk.state, words.RUN_COUNT)
-            put(walk.outputs.runs, run, xid)
-            put(walk.outputs.runs, walk.outputs.run_limit + run, np.int64(0))
+            put(walk.runs, run, xid)
+            put(walk.runs, walk.run_limit + run, np.int64(0))
             put(walk.state, words.RUN_COUNT, run + 1)
         _count_run(walk, 1)
     if not is_aborted:  # ordinals number the rows that remain
         refusal = _use_row(walk, words.RowBytes(message, oid_offset, tuples.end), tuples, tag, slot, program)
-        if refusal != programs.DONE:
+        if refusal != Refusal.DONE:
             return _refuse(walk, slot, refusal)
     words.add_to(walk.state, words.MESSAGES, 1)
     _step_to(walk, following)
-    return np.int64(frames.GO_ON)
+    return np.int64(Outcome.GO_ON)
 
 
 @helper
@@ -238,9 +235,9 @@ def _is_among(xids, count, xid):  # type: ignore[no-untyped-def]
 
 @helper
 def _refuse(walk, slot, refusal):  # type: ignore[no-untyped-def]
-    put(walk.placer.marks, programs.LEFT, np.int64(refusal))
-    put(walk.placer.marks, programs.LEFT_SLOT, slot)
-    return np.int64(frames.NOT_PLACED)
+    put(walk.marks, programs.LEFT, np.int64(refusal))
+    put(walk.marks, programs.LEFT_SLOT, slot)
+    return np.int64(Outcome.NOT_PLACED)
 
 
 @helper
@@ -260,15 +257,15 @@ def _walk_tuples(walk, tag, cursor, payload_end, columns):  # type: ignore[no-un
         cursor = old_end
         if tag == 85:
             if cursor >= payload_end:
-                return words.RowTuples(np.int64(-frames.INCOMPLETE), old_cell, new_cell, next_cell)
+                return words.RowTuples(np.int64(-Outcome.INCOMPLETE), old_cell, new_cell, next_cell)
             letter = load_byte(walk.base + cursor)
             cursor += 1
     if tag == 68:
         return words.RowTuples(
-            cursor if old_cell >= 0 else np.int64(-frames.BAD_TUPLE_TAG), old_cell, new_cell, next_cell
+            cursor if old_cell >= 0 else np.int64(-Outcome.BAD_TUPLE_TAG), old_cell, new_cell, next_cell
         )
     if letter != 78:  # N
-        return words.RowTuples(np.int64(-frames.BAD_TUPLE_TAG), old_cell, new_cell, next_cell)
+        return words.RowTuples(np.int64(-Outcome.BAD_TUPLE_TAG), old_cell, new_cell, next_cell)
     new_cell = next_cell
     new_end = walk_tuple(walk, cursor, payload_end, columns, next_cell)
     if new_end >= 0:
@@ -286,7 +283,7 @@ def _use_row(walk, row, tuples, tag, slot, program):  # type: ignore[no-untyped-
     if is_recording:
         # Before `_fill_unchanged`: what was sent is digested.
         row_cell = get(walk.state, words.CELLS)
-        layout, cell_count = layout_of(walk.slots, slot), tuples.next_cell - row_cell
+        layout, cell_count = layout_of(walk, slot), tuples.next_cell - row_cell
         digest = digest_of(walk.base, walk.cells, row, layout, ordinal, row_cell, cell_count)
     if walk.output != 0 and skip == 0:
         if tag == 85 and tuples.old_cell >= 0:
@@ -296,12 +293,12 @@ def _use_row(walk, row, tuples, tag, slot, program):  # type: ignore[no-untyped-
         first_cell = tuples.new_cell if tuples.new_cell >= 0 else tuples.old_cell
         change = words.WalkedRow(tag, ordinal, first_cell, get(walk.state, words.ORIGIN) << 32 | row.message)
         if program != programs.NOT_WANTED:
-            refusal = place_cells(walk.base, walk.last, program, first_cell, walk.cells, walk.placer)
-            if refusal != programs.DONE:
+            refusal = place_cells(walk.base, walk.last, program, first_cell, walk.cells, walk.marks)
+            if refusal != Refusal.DONE:
                 return refusal
             if tuples.new_cell >= 0 and tuples.old_cell >= 0:
                 note_old_tuple(program, tuples.old_cell)
-            take_row(walk.placer, program, slot, transaction, change)
+            take_row(walk.marks, program, slot, transaction, change)
             put(walk.state, words.CELLS, tuples.next_cell)
         elif walk.output == words.ARRAYS:
             _write_row(walk, tuples, slot, transaction, change)
@@ -313,7 +310,7 @@ def _use_row(walk, row, tuples, tag, slot, program):  # type: ignore[no-untyped-
     if walk.output == 0 or skip != words.NOT_COUNTED:
         count_row(walk, row.message, slot)
     put(walk.state, words.ORDINAL, ordinal + 1)
-    return programs.DONE
+    return Refusal.DONE
 
 
 @helper
@@ -331,7 +328,7 @@ def _fill_unchanged(cells, tuples):  # type: ignore[no-untyped-def]
 @helper
 def _write_row(walk, tuples, slot, transaction, change):  # type: ignore[no-untyped-def]
     row_count = get(walk.state, words.CHANGES)
-    row = walk.outputs.rows + programs.ROW_BYTES * row_count
+    row = walk.rows + programs.ROW_BYTES * row_count
     put(row, programs.ROW_KIND, change.tag)
     put(row, programs.ROW_SLOT, slot)
     put(row, programs.ROW_LSN, transaction.lsn)
@@ -348,18 +345,18 @@ def _write_row(walk, tuples, slot, transaction, change):  # type: ignore[no-unty
 def _take_begin(walk, payload):  # type: ignore[no-untyped-def]
     message_end = payload.start + 21
     if message_end > payload.end:
-        return np.int64(frames.INCOMPLETE)
+        return np.int64(Outcome.INCOMPLETE)
     txn = get(walk.state, words.TXN)
     # Behind a guessed start, rows without a Begin show that a transaction is open.
     is_inside = txn == words.OPEN or (txn == words.UNKNOWN_HEAD and get(walk.state, words.ORDINAL) > 0)
     if is_inside or get(walk.state, words.STREAM) != 0:
-        return np.int64(frames.BEGIN_INSIDE)
+        return np.int64(Outcome.BEGIN_INSIDE)
     following = frames.frame_end(walk.base, message_end, payload.end, walk.framing, False)
     if following < 0:
         return -following
     begin = walk.base + payload.start
     outcome = frames.outcome_of_begin(begin, walk.state)
-    if outcome != frames.GO_ON:
+    if outcome != Outcome.GO_ON:
         return outcome
     lsn = load_big_64(begin + 1)
     # A copy's rows are not counted again.  Rows without an origin may be left out; an Origin message may still follow.
@@ -377,27 +374,27 @@ def _take_begin(walk, payload):  # type: ignore[no-untyped-def]
     put(walk.state, words.BEGIN_AT, get(walk.state, words.POS))
     words.add_to(walk.state, words.MESSAGES, 1)
     _step_to(walk, following)
-    return np.int64(frames.GO_ON)
+    return np.int64(Outcome.GO_ON)
 
 
 @helper
 def _take_commit(walk, payload):  # type: ignore[no-untyped-def]
     message_end = payload.start + 26
     if message_end > payload.end:
-        return np.int64(frames.INCOMPLETE)
+        return np.int64(Outcome.INCOMPLETE)
     if get(walk.state, words.STREAM) != 0 or get(walk.state, words.TXN) == words.IDLE:
-        return np.int64(frames.OUTSIDE_TRANSACTION)
+        return np.int64(Outcome.OUTSIDE_TRANSACTION)
     ends_session = get(walk.state, words.CLOSED) != 0
     following = frames.frame_end(walk.base, message_end, payload.end, walk.framing, ends_session)
     if following < 0:
         return -following
     lsn, commit_ts = get(walk.state, words.LSN), get(walk.state, words.COMMIT_TS)
     if lsn == words.NO_LSN:  # the start was guessed, and its Begin lies before it
-        return np.int64(frames.HEAD_COMMIT)
+        return np.int64(Outcome.HEAD_COMMIT)
     commit = walk.base + payload.start
     flags = load_byte(commit + 1)  # unused so far
     if flags != 0 or load_big_64(commit + 2) != lsn or load_big_64(commit + 18) != commit_ts:
-        return np.int64(frames.COMMIT_MISMATCH)
+        return np.int64(Outcome.COMMIT_MISMATCH)
     if get(walk.state, words.RECORDING) != 0:
         _add_record(walk)
     put(walk.state, words.TXN, np.int64(words.IDLE))
@@ -413,14 +410,14 @@ def _take_commit(walk, payload):  # type: ignore[no-untyped-def]
         put(walk.state, words.FIRST_COMMIT_TS, commit_ts)
     words.add_to(walk.state, words.MESSAGES, 1)
     _step_to(walk, following)
-    return np.int64(frames.GO_ON)
+    return np.int64(Outcome.GO_ON)
 
 
 @helper
 def _add_record(walk):  # type: ignore[no-untyped-def]
     """Record the transaction that ends here."""
     count = get(walk.state, words.RECORDS)
-    record = walk.outputs.records + 8 * words.RECORD_WORDS * count
+    record = walk.records + 8 * words.RECORD_WORDS * count
     put(record, words.RECORD_LSN, get(walk.state, words.LSN))
     put(record, words.RECORD_COMMIT_TS, get(walk.state, words.COMMIT_TS))
     put(record, words.RECORD_XID, get(walk.state, words.XID))
@@ -432,12 +429,10 @@ def _add_record(walk):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _walk_buffer(buffer, framing, output, arrays, placing):  # type: ignore[no-untyped-def]
+def _walk_buffer(buffer, framing, output, arrays, marks):  # type: ignore[no-untyped-def]
     buf, end, tile_end, _ = buffer
     st, oids, slots, layouts, counts, offset, length, rows, aborted, runs, records = arrays
-    slot_programs, touched, misses, marks = placing
     base = address_of(buf)
-    bucket_mask = oids.shape[0] - 1
     walk = words.WalkedBuffer(
         base,
         base + buf.size - 32,
@@ -446,20 +441,22 @@ def _walk_buffer(buffer, framing, output, arrays, placing):  # type: ignore[no-u
         framing,
         output,
         address_of(st),
-        words.SlotAddresses(address_of(oids), address_of(slots), bucket_mask, address_of(layouts), address_of(counts)),
+        address_of(marks),
         words.CellAddresses(address_of(offset), address_of(length)),
-        words.PlacerAddresses(address_of(slot_programs), address_of(touched), address_of(misses), address_of(marks)),
-        words.OutputAddresses(
-            address_of(rows),
-            rows.shape[0],
-            offset.shape[0] - 2 * MAX_COLUMNS,  # room for the old and the new tuple of one more row
-            address_of(records),
-            records.shape[0],
-            address_of(runs),
-            runs.shape[1],
-            address_of(aborted),
-            aborted.shape[0],
-        ),
+        offset.shape[0] - 2 * MAX_COLUMNS,  # room for the old and the new tuple of one more row
+        address_of(oids),
+        address_of(slots),
+        oids.shape[0] - 1,
+        address_of(layouts),
+        address_of(counts),
+        address_of(rows),
+        rows.shape[0],
+        address_of(records),
+        records.shape[0],
+        address_of(runs),
+        runs.shape[1],
+        address_of(aborted),
+        aborted.shape[0],
     )
     return _walk(walk)
 
@@ -483,18 +480,18 @@ class FramedBuffer(NamedTuple):
         *(out("int32"), out("int32"), out("int64", ndim=2)),
         *(given("int64"), out("int64", ndim=2), out("int64", ndim=2)),
     ),
-    words.PLACER,
+    out("int64"),
 )
-def walk_messages(buffer, output, arrays, placing):  # type: ignore[no-untyped-def]
+def walk_messages(buffer, output, arrays, marks):  # type: ignore[no-untyped-def]
     """Walk a buffer from ``state[POS]`` on; see `walreplay.decode.walk` for what the state and the arrays are."""
     framing = buffer.framing
     # Each is compiled for itself: what stays the same throughout is not asked for every message.
     if output == words.COLUMNS:
         if framing == frames.RAW:
-            return _walk_buffer(buffer, frames.RAW, words.COLUMNS, arrays, placing)
-        return _walk_buffer(buffer, framing, words.COLUMNS, arrays, placing)
+            return _walk_buffer(buffer, frames.RAW, words.COLUMNS, arrays, marks)
+        return _walk_buffer(buffer, framing, words.COLUMNS, arrays, marks)
     if output == words.ARRAYS:
-        return _walk_buffer(buffer, framing, words.ARRAYS, arrays, placing)
+        return _walk_buffer(buffer, framing, words.ARRAYS, arrays, marks)
     if framing == frames.RAW:
-        return _walk_buffer(buffer, frames.RAW, 0, arrays, placing)
-    return _walk_buffer(buffer, framing, 0, arrays, placing)
+        return _walk_buffer(buffer, frames.RAW, 0, arrays, marks)
+    return _walk_buffer(buffer, framing, 0, arrays, marks)

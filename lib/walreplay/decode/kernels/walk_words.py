@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from walreplay.decode.compile.kernel import helper
-from walreplay.decode.compile.parameters import given, out, record
 from walreplay.decode.kernels.programs import get, put
 
 if TYPE_CHECKING:
@@ -114,56 +113,11 @@ class WalkArrays(NamedTuple):
     records: NDArray[np.int64]  # of transactions that have ended
 
 
-class PlacerArrays(NamedTuple):
-    """The arrays of a `walreplay.decode.placing.Placer`; `programs` has the address of each slot's program."""
-
-    programs: NDArray[np.int64]
-    touched: NDArray[np.int32]
-    misses: NDArray[np.int64]
-    marks: NDArray[np.int64]
-
-
-PLACER: Final = record(PlacerArrays, given("int64"), out("int32"), out("int64"), out("int64"))
-
-
-class SlotAddresses(NamedTuple):
-    """The addresses of what is known of relations: the newest slot of each oid, and what each slot has."""
-
-    oids: int
-    slots: int
-    bucket_mask: int  # the hash table's size is a power of two
-    layouts: int  # two words a slot: the number of its columns, and the address of those that depend on settings
-    counts: int  # four words a slot: inserts, updates, deletes and truncates
-
-
 class CellAddresses(NamedTuple):
     """The addresses of a tile's cells."""
 
     offsets: int
     lengths: int
-
-
-class PlacerAddresses(NamedTuple):
-    """The addresses of a `walreplay.decode.placing.Placer`'s arrays."""
-
-    programs: int
-    touched: int
-    misses: int
-    marks: int
-
-
-class OutputAddresses(NamedTuple):
-    """The addresses of what the walk writes beside columns, and how much of each there is room for."""
-
-    rows: int
-    row_limit: int
-    cell_limit: int
-    records: int
-    record_limit: int
-    runs: int
-    run_limit: int
-    aborted: int
-    aborted_count: int
 
 
 class WalkedBuffer(NamedTuple):
@@ -176,10 +130,24 @@ class WalkedBuffer(NamedTuple):
     framing: int
     output: int  # 0, ARRAYS or COLUMNS
     state: int
-    slots: SlotAddresses
+    marks: int  # of the `walreplay.decode.placing.Placer`
     cells: CellAddresses
-    placer: PlacerAddresses
-    outputs: OutputAddresses
+    cell_limit: int  # so many leave room for another row
+    # What is known of relations: the newest slot of each oid, and what each slot has.
+    oids: int
+    slots: int
+    bucket_mask: int  # the hash table's size is a power of two
+    layouts: int  # two words a slot: the number of its columns, and the address of those that depend on settings
+    counts: int  # four words a slot: inserts, updates, deletes and truncates
+    # What the walk writes beside columns, and how much of each there is room for.
+    rows: int
+    row_limit: int
+    records: int
+    record_limit: int
+    runs: int
+    run_limit: int
+    aborted: int
+    aborted_count: int
 
 
 class WalkedTransaction(NamedTuple):

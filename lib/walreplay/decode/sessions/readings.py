@@ -19,8 +19,8 @@ import numpy as np
 
 from walreplay.decode.kernels import walk_words as words
 from walreplay.decode.kernels.frames import FRAMING_CODES
-from walreplay.decode.sessions.starts import LONGEST_START, frame_at, next_start
-from walreplay.decode.sessions.torn_messages import content_of, read_framed, refuse_swallowed
+from walreplay.decode.sessions.starts import LONGEST_START, head_size, next_start
+from walreplay.decode.sessions.torn_messages import content_of, read_frame, refuse_swallowed
 from walreplay.decode.stream import StreamWalker
 from walreplay.decode.walk import Place
 from walreplay.errors import CaptureError, MalformedMessage, OrderError, TruncatedMessage
@@ -309,15 +309,16 @@ def check_tail(data: memoryview, stop: int, place: Place, codec: str = UTF8) -> 
 def _check_tail(data: memoryview, stop: int, place: Place, codec: str, effort: Effort) -> None:
     effort.note_walked(len(data) - stop)
     effort.spend_on_message(len(data) - stop)
-    frame = frame_at(place.framing, data, stop, len(data))
-    refuse_swallowed(data, stop, frame.head, place)
-    content = content_of(data, stop + frame.head, len(data), place)
+    head = head_size(place.framing, data, stop, len(data))
+    message = stop + head
+    refuse_swallowed(data, stop, head, place)
+    content = content_of(data, message, len(data), place)
     try:
-        read_framed(data, stop, len(data), frame, place, names_in(codec))
+        read_frame(data, stop, len(data), place, names_in(codec))
     except TruncatedMessage:
-        _check_logical(data, stop, stop + frame.head, content, place, codec, effort)
+        _check_logical(data, stop, message, content, place, codec, effort)
     except CaptureError:
-        if place.stream is None or bytes(data[stop + frame.head : stop + frame.head + 1]) != b"M":
+        if place.stream is None or bytes(data[message : message + 1]) != b"M":
             raise
         # A session may begin here, outside of streams: there a logical message has no xid.
         _check_tail(data, stop, Place(place.framing), codec, effort)

@@ -23,7 +23,7 @@ from walreplay.decode.compile.parameters import BYTES, INT64
 from walreplay.decode.kernels import frames
 from walreplay.decode.kernels import walk_words as words
 from walreplay.decode.kernels.base import address_of, load_big_16, load_big_32, load_big_64, load_byte
-from walreplay.decode.kernels.frames import FRAMING_CODES
+from walreplay.decode.kernels.frames import FRAMING_CODES, Outcome, may_be_time
 from walreplay.decode.sessions.readings import Effort, GaveUp, PaidWalker
 from walreplay.errors import CaptureError, MalformedMessage
 from walreplay.protocol import messages as m
@@ -75,13 +75,11 @@ def _looks_like_message(base, p, end, gap):  # type: ignore[no-untyped-def]
     if tag == 66:  # B: no LSN has a first byte other than 0
         if p + 21 > end or load_byte(base + p + 1) != 0:
             return 0
-        ts = load_big_64(base + p + 9)
-        return 1 if 0 <= ts < 6_000_000_000_000_000 else 0
+        return 1 if may_be_time(base, p + 9, end) else 0
     if tag == 67:  # C: flags, LSN, end LSN, time
         if p + 26 > end or load_byte(base + p + 1) != 0 or load_byte(base + p + 2) != 0:
             return 0
-        ts = load_big_64(base + p + 18)
-        return 1 if load_big_64(base + p + 2) < load_big_64(base + p + 10) and 0 <= ts < 6_000_000_000_000_000 else 0
+        return 1 if load_big_64(base + p + 2) < load_big_64(base + p + 10) and may_be_time(base, p + 18, end) else 0
     if tag == 83:  # S: xid, and whether it begins
         tag_offset = p + 6 + gap
         if tag_offset >= end or load_byte(base + p + 5) > 1 or load_big_32(base + p + 1) == 0:
@@ -110,7 +108,7 @@ def _is_followed(base, following, end, framing):  # type: ignore[no-untyped-def]
     is_known = False
     for frame_tag in _TAGS:
         is_known = is_known or tag == frame_tag
-    return is_known and frames.message_at(base, following, end, framing).outcome != frames.BAD_FRAME
+    return is_known and frames.message_at(base, following, end, framing).outcome != Outcome.BAD_FRAME
 
 
 @helper
@@ -120,9 +118,9 @@ def _looks_like_frame(base, p, end, framing):  # type: ignore[no-untyped-def]
     if trailer != 0 and p > 0 and load_byte(base + p - 1) != trailer:
         return 0
     payload = frames.likely_message_at(base, p, end, framing)
-    if payload.outcome == frames.BAD_FRAME or payload.outcome == frames.EVENT:
+    if payload.outcome == Outcome.BAD_FRAME or payload.outcome == Outcome.EVENT:
         return 0
-    is_keepalive = payload.outcome == frames.KEEPALIVE
+    is_keepalive = payload.outcome == Outcome.KEEPALIVE
     if payload.start >= end and not is_keepalive:
         return 0
     is_row, header = framing & frames.ROWS != 0, payload.start - p
@@ -131,7 +129,7 @@ def _looks_like_frame(base, p, end, framing):  # type: ignore[no-untyped-def]
     trailer_size = frames.trailer_size(framing)
     if frames.has_bare_length(framing):
         following = payload.end + trailer_size
-        if payload.outcome == frames.INCOMPLETE or not _is_followed(base, following, end, framing):
+        if payload.outcome == Outcome.INCOMPLETE or not _is_followed(base, following, end, framing):
             return 0
     return 3 if is_keepalive else _looks_like_message(base, payload.start, end, header + trailer_size)
 

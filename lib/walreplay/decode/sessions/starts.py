@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -13,80 +13,56 @@ from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import BYTES, INT64
 from walreplay.decode.kernels import frames
 from walreplay.decode.kernels.base import address_of, load_big_32, load_big_64, load_byte
-from walreplay.decode.kernels.frames import FRAMING_CODES
-from walreplay.errors import CaptureError, MalformedMessage, TruncatedMessage
+from walreplay.decode.kernels.frames import FRAMING_CODES, Outcome, may_be_time
+from walreplay.errors import CaptureError, FramingError, MalformedMessage, TruncatedMessage
 from walreplay.protocol.framing import (
     LENGTH_SIZE,
     PGCOPY_HEADER,
     PGCOPY_SIGNATURE,
     PGCOPY_TRAILER,
     XLOGDATA,
+    FrameContent,
     Framing,
+    parse_head,
+    size_fits,
 )
 
 _HEADER: Final = PGCOPY_HEADER.pack(PGCOPY_SIGNATURE, 0, 0)
 
 
-class Frame(NamedTuple):
-    """What is known of the frame at an offset.
+_TRAILER: Final = PGCOPY_TRAILER.pack(-1)
 
-    Attributes:
-        head: the number of its bytes before its message, as far as it is known; for a keepalive, its size.
-        size: the size up to the message's end; None if only its message shows where it ends.
-        error: why it is no frame; or a `TruncatedMessage` if the bytes are too few to decide.  None for a valid frame.
+
+def frame_at(framing: Framing, data: memoryview, offset: int) -> FrameContent:
+    """Read the frame at an offset by `parse_head`; a header or trailer of PGCOPY is one without a message.
+
+    Raises:
+        TruncatedMessage: the bytes are too few.
+        CaptureError: no frame begins here.
     """
-
-    head: int
-    size: int | None = None
-    error: CaptureError | None = None
-
-
-_OUTCOMES: Final = 1 << 8
-_HEADS: Final = 1 << 8
-
-
-@kernel(BYTES, INT64, INT64, INT64)
-def _shape_at(buf, pos, end, framing):  # type: ignore[no-untyped-def]
-    """Return the size of the frame at `pos`, of its head, and the outcome, in one number."""
-    base = address_of(buf)
-    payload = frames.message_at(base, pos, end, framing)
-    fits = frames.payload_fits(base, payload, end, framing)
-    outcome = payload.outcome if fits else np.int64(frames.BAD_FRAME)
-    return ((payload.end - pos) * _HEADS + payload.start - pos) * _OUTCOMES + outcome - frames.KEEPALIVE
+    first = bytes(data[offset : offset + 1])
+    if framing.layout.is_row and first in (b"P", b"\xff"):
+        mark = _HEADER if first == b"P" else _TRAILER
+        behind = offset + len(mark)
+        # PostgreSQL sets no flags and writes no extension.  They would be another header behind a torn one.
+        if not mark.startswith(bytes(data[offset:behind])):
+            raise FramingError("no pgcopy frame begins here", offset=offset)
+        return FrameContent(behind, behind, is_empty=True)
+    content = parse_head(data, offset, framing)
+    begin, end = content.begin, content.end
+    if framing.has_bare_length and begin < min(end, len(data)) and not size_fits(data[begin], end - begin):
+        raise MalformedMessage("no length of a message stands here", offset=offset)
+    return content
 
 
 def head_size(framing: Framing, data: memoryview, offset: int, end: int) -> int:
-    """Return `Frame.head` of the frame at an offset."""
-    return frame_at(framing, data, offset, end).head
-
-
-def frame_at(framing: Framing, data: memoryview, offset: int, end: int) -> Frame:
-    """Look at the frame at an offset, in bytes that end at ``end``."""
-    if not framing.is_sized and not framing.layout.is_sent:
-        return Frame(0)
-    if offset >= end:
-        return Frame(0, error=TruncatedMessage("the frame's header is cut", offset=offset))
-    shape, outcome = divmod(_shape_at(np.frombuffer(data, np.uint8), offset, end, FRAMING_CODES[framing]), _OUTCOMES)
-    size, head = divmod(shape, _HEADS)
-    outcome += frames.KEEPALIVE
-    if outcome == frames.EVENT:
-        return _mark_at(bytes(data[offset : min(end, offset + len(_HEADER))]))
-    if outcome == frames.BAD_FRAME:
-        what = "length of a message stands" if framing.has_bare_length else f"{framing.value} frame begins"
-        return Frame(head, error=MalformedMessage(f"no {what} here"))
-    if outcome == frames.INCOMPLETE and offset + head >= end:
-        return Frame(head, error=TruncatedMessage("the frame's header is cut", offset=offset))
-    return Frame(head, size if framing.is_sized or outcome == frames.KEEPALIVE else None)
-
-
-def _mark_at(mark: bytes) -> Frame:
-    """Return the frame that the header or trailer of a PGCOPY is, given its first bytes."""
-    if mark[:1] == b"\xff":
-        return Frame(PGCOPY_TRAILER.size, PGCOPY_TRAILER.size)
-    # PostgreSQL sets no flags and writes no extension.  They would be another header behind a torn one.
-    if not _HEADER.startswith(mark):
-        return Frame(0, error=MalformedMessage("no pgcopy frame begins here"))
-    return Frame(len(_HEADER), len(_HEADER))
+    """Return how many bytes of the frame at an offset, as far as they go, stand before its message; 0 for no frame."""
+    try:
+        return frame_at(framing, data[:end], offset).begin - offset
+    except TruncatedMessage:
+        return end - offset
+    except CaptureError:
+        return 0
 
 
 def is_short_abort(framing: Framing, tail: bytes) -> bool:
@@ -106,11 +82,6 @@ def may_wait(data: memoryview, start: int, framing: Framing) -> bool:
     if len(data) - start < LONGEST_START:
         return True
     return data[start + head_size(framing, data, start, len(data))] == ord("M")
-
-
-@helper
-def _plausible_time(base, p, end):  # type: ignore[no-untyped-def]
-    return p + 8 > end or 0 <= load_big_64(base + p) < 6_000_000_000_000_000
 
 
 @helper
@@ -135,7 +106,7 @@ def _may_abort(base, p, end, framing):  # type: ignore[no-untyped-def]
         return True
     behind = load_byte(base + p + 9)
     if behind == 0:
-        return _plausible_time(base, p + 17, end)
+        return may_be_time(base, p + 17, end)
     if framing & frames.SENT:
         return behind == 119 or behind == 107  # w k
     if frames.trailer_of(framing) != 0:
@@ -151,19 +122,16 @@ def _may_start(base, p, end, framing):  # type: ignore[no-untyped-def]
     """Return whether a session's first message may begin here, as far as its first bytes tell."""
     tag = load_byte(base + p)
     if tag == 66:  # B: final LSN, time, xid
-        return (p + 1 >= end or load_byte(base + p + 1) == 0) and _plausible_time(base, p + 9, end)
+        return (p + 1 >= end or load_byte(base + p + 1) == 0) and may_be_time(base, p + 9, end)
     if tag == 83:  # S: xid, 1
         return p + 5 >= end or load_byte(base + p + 5) == 1
     if tag == 65:  # A
         return _may_abort(base, p, end, framing)
     if tag == 98:  # b: prepare LSN, end LSN, time
-        return _plausible_lsns(base, p + 1, end) and _plausible_time(base, p + 17, end)
-    if tag == 75 or tag == 80:  # K, P: 0, LSN, end LSN, time
+        return _plausible_lsns(base, p + 1, end) and may_be_time(base, p + 17, end)
+    if tag == 75 or tag == 80 or tag == 114:  # K, P: 0, LSN, end LSN, time; r: two end LSNs and two times
         sound = (p + 1 >= end or load_byte(base + p + 1) == 0) and _plausible_lsns(base, p + 2, end)
-        return sound and _plausible_time(base, p + 18, end)
-    if tag == 114:  # r: 0, the prepared transaction's end LSN, the rollback's, two times
-        sound = (p + 1 >= end or load_byte(base + p + 1) == 0) and _plausible_lsns(base, p + 2, end)
-        return sound and _plausible_time(base, p + 18, end) and _plausible_time(base, p + 26, end)
+        return sound and may_be_time(base, p + 18, end) and (tag != 114 or may_be_time(base, p + 26, end))
     if tag == 77:  # M: 0, LSN
         return (p + 1 >= end or load_byte(base + p + 1) == 0) and (p + 2 >= end or load_byte(base + p + 2) == 0)
     return False
@@ -176,9 +144,9 @@ def _may_start_frame(base, p, end, framing):  # type: ignore[no-untyped-def]
         is_signed = p + 6 > end or (load_byte(base + p + 1) == 71 and load_byte(base + p + 5) == 89)  # G Y
         return load_byte(base + p) == 80 and is_signed  # P
     payload = frames.likely_message_at(base, p, end, framing)
-    if payload.outcome == frames.BAD_FRAME:
+    if payload.outcome == Outcome.BAD_FRAME:
         return False
-    if payload.outcome == frames.KEEPALIVE:
+    if payload.outcome == Outcome.KEEPALIVE:
         return True
     if payload.start < end:
         return _may_start(base, payload.start, end, framing)

@@ -11,7 +11,8 @@ from dataclasses import replace
 from struct import Struct
 from typing import Final
 
-from walreplay.decode.sessions.starts import LONGEST_START, STARTERS, Frame, frame_at, head_size
+from walreplay.decode.kernels.frames import LAST_LIKELY_TIME
+from walreplay.decode.sessions.starts import LONGEST_START, STARTERS, frame_at, head_size
 from walreplay.decode.walk import Place, Transaction
 from walreplay.errors import CaptureError, MalformedMessage, TruncatedMessage
 from walreplay.protocol import messages as m
@@ -77,40 +78,33 @@ def read_frame(data: memoryview, offset: int, end: int, place: Place, names: Nam
         TruncatedMessage: it is valid as far as its bytes go, but not complete.
         CaptureError: it is not valid.
     """
-    return read_framed(data, offset, end, frame_at(place.framing, data, offset, end), place, names)
-
-
-def read_framed(data: memoryview, offset: int, end: int, frame: Frame, place: Place, names: Names) -> int:
-    """Read the message at an offset, given what is known of its frame; see `read_frame`."""
     try:
-        if frame.error is not None:
-            raise frame.error
-        return _frame_end(data, offset, end, frame, place, names)
+        return _frame_end(data[:end], offset, place, names)
     except CaptureError as error:
         error.at(offset=offset)
         raise
 
 
-def _frame_end(data: memoryview, offset: int, end: int, frame: Frame, place: Place, names: Names) -> int:
-    message, behind = offset + frame.head, None if frame.size is None else offset + frame.size
-    if behind is not None and end <= message:  # cut in the header, or a keepalive
-        if behind > end:
-            raise TruncatedMessage("the frame is cut", offset=offset)
-        return read_trailer(data[:end], behind, place.framing)
-    stop_at = end if behind is None else min(behind, end)
-    _refuse_large(data[:stop_at], message, place)
+def _frame_end(data: memoryview, offset: int, place: Place, names: Names) -> int:
+    framing = place.framing
+    message, behind, is_empty = frame_at(framing, data, offset)
+    if is_empty and behind <= len(data):
+        return read_trailer(data, behind, framing)
+    if message >= len(data):
+        raise TruncatedMessage("the frame is cut", offset=offset)
+    _refuse_large(data[:behind], message, place)
     try:
-        _, stop = read_message(data[:stop_at], message, streaming=place.stream is not None, names=names)
+        _, stop = read_message(data[:behind], message, streaming=place.stream is not None, names=names)
     except TruncatedMessage as error:
-        if behind is None or behind > end:
+        if not framing.is_sized or behind > len(data):
             raise
         raise MalformedMessage("the frame holds fewer bytes than its message", offset=offset) from error
-    if behind is not None and stop != behind:
-        if behind > end and data[message] == ord("A"):
+    if framing.is_sized and stop != behind:
+        if behind > len(data) and data[message] == ord("A"):
             # A Stream Abort may have an LSN and a time, of which a part may be cut off.
             raise TruncatedMessage("the frame is cut", offset=offset)
         raise MalformedMessage("the frame holds more bytes than its message", offset=offset)
-    return read_trailer(data[:end], stop, place.framing)
+    return read_trailer(data, stop, framing)
 
 
 def _refuse_large(data: memoryview, offset: int, place: Place) -> None:
@@ -193,9 +187,6 @@ def promised_lsn(data: memoryview, offset: int, end: int, place: Place) -> int |
     return int.from_bytes(data[begin + lsn_position : begin + lsn_position + 8], "big")
 
 
-_LATEST: Final = 6_000_000_000_000_000  # Times are earlier than this: microseconds since 2000, up to the year 2190
-
-
 def refuse_swallowed(data: memoryview, stop: int, head: int, place: Place) -> None:
     """Refuse an unfinished message that extends over the end, or a repeated beginning, of its own transaction.
 
@@ -222,7 +213,7 @@ def _refuse_ends(data: memoryview, stop: int, head: int, place: Place) -> None:
         if mark_offset < 0 or len(time_bytes) < 8:
             continue
         time_read = int.from_bytes(time_bytes, "big", signed=True)
-        if time_read == time or (time is None and 0 <= time_read < _LATEST):
+        if time_read == time or (time is None and 0 <= time_read < LAST_LIKELY_TIME):
             raise MalformedMessage(
                 f"the message of {len(tail):,} bytes or more runs over its own transaction's end, or over where that "
                 f"begins anew, at offset {mark_offset + stop:,}; a length in it is damaged",
