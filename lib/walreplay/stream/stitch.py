@@ -346,12 +346,14 @@ class Stitch:
             return None
         cursor.advance(summary.begin_at)
         path, offset = added.where(summary.begin_at)
+        # An open ordinary transaction changes nothing else of the place; its Begin may be the session's first message.
+        begun = added.start_place.begun or summary.begin_at > summary.start
         return Begun(
             path,
             offset,
             0,  # of its entry: it is set once that is scheduled
             summary.begin_at,
-            replace(added.end, transaction=None),  # an open ordinary transaction changes nothing else of the place
+            replace(added.end, transaction=None, begun=begun),
             *self.state.versions.snapshot(),
             self.state.layouts.all(),
             len(self.state.layouts.moved),
