@@ -136,7 +136,8 @@ def test_a_load_behind_apply_that_is_stopped_is_finished_and_runs_come_in_betwee
     assert not list(Path(mirror.target, "_walreplay").glob("rebuild/*"))
 
 
-@pytest.mark.parametrize("other", further(["Items", "others"], but=("others",)))
+@pytest.mark.full
+@pytest.mark.parametrize("other", ["Items", "others"])
 def test_a_table_that_has_the_name_of_one_loaded_behind_apply_keeps_its_base(mirror, base, tmp_path, other) -> None:
     # By its case, or since the two have changed their names.
     second, first_later, second_later = relation(11, other, COLUMNS), ITEMS, relation(11, other, COLUMNS)

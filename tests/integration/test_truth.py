@@ -31,6 +31,7 @@ from support.truth import (
     mirror_tables,
     read_array,
     read_csv,
+    read_tables,
     read_tables_by_spark,
     replay_difference,
     row_difference,
@@ -57,6 +58,9 @@ SPECIAL = ["o09", "o14", "o15"]
 _OF_EACH_KIND = ("o02", "o06", "o08", "o09", "o11", "o12", "o13", "o14", "o18", "o19", "o22", "o26")
 """Framings, forms of values, identities, unchanged values, truncates, schemas, streams, partitions, sessions."""
 
+_READ_BY_SPARK = "o08"
+"""The capture of all types; `test_spark_reads_the_same_rows` has the others read by Spark, which takes long."""
+
 
 @dataclass(frozen=True)
 class Mirror:
@@ -72,12 +76,19 @@ def mirror(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory
     recorded = case(request.param)
     target = tmp_path_factory.mktemp(request.param) / "mirror"
     report = walreplay.apply(spark, captures=str(recorded.folder), target=str(target))
-    return Mirror(recorded, target, report, read_tables_by_spark(spark, mirror_tables(target)))
+    reading = read_tables_by_spark if request.param == _READ_BY_SPARK else read_tables
+    return Mirror(recorded, target, report, reading(spark, mirror_tables(target)))
 
 
 @pytest.mark.integration
 def test_a_capture_becomes_the_tables_of_its_source(mirror: Mirror) -> None:
     assert_equal(mirror.tables, source_tables(mirror.case))
+
+
+@pytest.mark.full
+@pytest.mark.integration
+def test_spark_reads_the_same_rows(spark: SparkSession, mirror: Mirror) -> None:
+    assert_equal(read_tables_by_spark(spark, mirror_tables(mirror.target)), source_tables(mirror.case))
 
 
 @pytest.mark.full
