@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -83,6 +83,17 @@ def test_each_source_has_its_own_rows_of_a_table(shards: Shards) -> None:
     assert shards.log() == shards.plain(9, "log")
     assert shards.apply()["eu"].status == "nothing new"
 
+    assert verified(shards) == {("eu", "equal"): 4, ("us", "equal"): 4}
+    shards.spark.sql(f"UPDATE delta.`{shards.lake}/s/items` SET note = 'x' WHERE __source = 'us' AND id = 7")
+    assert verified(shards) == {("eu", "equal"): 4, ("us", "equal"): 3, ("us", "different"): 1}
+
+
+def verified(shards: Shards) -> Counter[tuple[str, str]]:
+    """Compare the tables of each source, and count what has come of it."""
+    settings = {name: walreplay.source_settings(shards.config, name) for name in shards.of}
+    reports = {name: walreplay.verify(shards.spark, shards.lake, config=one) for name, one in settings.items()}
+    return Counter((name, table.result) for name, report in reports.items() for table in report.tables)
+
 
 @pytest.mark.full
 def test_a_table_that_one_source_has_maintained_is_gone_on_from_by_both(
@@ -136,6 +147,7 @@ def test_columns_of_all_sources_are_in_the_table(shards: Shards) -> None:
     eu.write(relation(8, "pairs", {"a": INT4, "b": TEXT, "f": FLOAT4}, "f"), m.Insert(8, row(3, "f", 0.1)))
     us.write(relation(8, "pairs", {"a": INT8, "b": TEXT, "f": FLOAT8}, "f"), m.Insert(8, row(3, "f", 0.1)))
     shards.apply()
+    assert verified(shards) == {("eu", "equal"): 2, ("us", "equal"): 2}
     eu.write(m.Delete(8, row(3, "f", 0.1)), m.Delete(8, row(1, "eu", None)))
     us.write(m.Delete(8, row(3, "f", 0.1)))
     renamed = relation(9, "items", {"id": INT4, "remark": TEXT})

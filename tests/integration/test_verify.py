@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +12,8 @@ import pytest
 
 import walreplay
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
+from support.stopped_run import StoppedError
+from walreplay.errors import TargetError
 from walreplay.protocol import messages as m
 from walreplay.report import TableVerification
 
@@ -158,3 +160,37 @@ def test_each_fault_is_shown(
         name: table.result == "equal" for name, table in found.items()
     }
     assert {table.verified_lsn for table in status.values()} == {rows[0].applied_lsn}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("step", ["decoded", "side target made", "compared"])
+def test_a_verify_that_was_stopped_goes_on_and_tables_are_as_they_were(
+    spark: SparkSession, tmp_path: Path, stop: Callable[[str], None], step: str
+) -> None:
+    small = SmallMirror(spark, tmp_path / "small")
+    orders = relation(9, "orders", {"id": INT4, "note": TEXT})
+    small.apply(orders, m.Insert(9, row(1, "a")))
+    small.apply(orders, m.Insert(9, row(2, "b")), m.Update(9, row(1, "c")))
+    before, versions = small.rows(), small.history("orders")
+    stop(step)
+    with pytest.raises(StoppedError):
+        tables_of(small, {})
+    stop("no such step")
+    assert (small.rows(), small.history("orders")) == (before, versions)
+    small.apply(orders, m.Insert(9, row(3, "d")))  # a run may come in between
+    assert [table.result for table in tables_of(small, {}).values()] == ["equal"]
+
+
+def test_a_table_whose_first_rows_cannot_be_read_again_is_not_compared(spark: SparkSession, tmp_path: Path) -> None:
+    small = SmallMirror(spark, tmp_path / "small")
+    loaded, others = (relation(oid, name, {"id": INT4, "note": TEXT}) for oid, name in ((9, "loaded"), (10, "others")))
+    small.apply(loaded, m.Insert(9, row(2, "b")), others, m.Insert(10, row(1, "a")))
+    rows = spark.createDataFrame([("1", "a"), ("2", "b")], "id string, note string")
+    walreplay.load(spark, rows, small.target, 107, table="s.loaded", captures=small.captures, replace=True)
+
+    tables = tables_of(small, {})
+
+    assert {name: table.result for name, table in tables.items()} == {"s.loaded": "not compared", "s.others": "equal"}
+    assert "cannot be read again; compare it with its source, by --from" in tables["s.loaded"].reason
+    with pytest.raises(TargetError, match="cannot be read again"):
+        tables_of(small, {}, table=r"s\.loaded")

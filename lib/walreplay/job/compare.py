@@ -279,10 +279,14 @@ class TablePair:
             return "it is gone", None
         standing = standing_of(opened, KnownTable(entry.table, entry.name, ledger, entry, None, self.is_siblings))
         present_rows = delta.read(spark, entry.table)
-        if entry.share is not None:  # the other sources' rows have columns of their own
-            present_names = set(present_rows.columns)
-            shared_names = [quote(name) for name in rows.columns if name in present_names]
-            present_rows = present_rows.where(is_own(entry.share)).select(*shared_names)
+        if entry.share is not None:  # the other sources' rows have columns, and types, of their own
+            held = {field.name: field.dataType for field in present_rows.schema.fields}
+            own_values = (
+                _in_type(f.col(quote(field.name)), held[field.name], field.dataType).alias(field.name)
+                for field in rows.schema.fields
+                if field.name in held
+            )
+            present_rows = present_rows.where(is_own(entry.share)).select(*own_values)
         if self.of_source:
             rows, present_rows = self._now(rows, self.right, entry), self._now(present_rows, entry, entry)
         if _declared(present_rows.schema) != _declared(rows.schema):
@@ -336,6 +340,21 @@ def check_readable(spark: SparkSession, entry: MirrorEntry) -> None:
             path=(failure.path if failure else None) or entry.table.text,
             remedy=f"Move {entry.table.text} away, and run walreplay rebuild again: it is made anew",
         ) from None
+
+
+def _in_type(value: Column, kind: DataType, wanted_kind: DataType) -> Column:
+    """Return a value of a table with other columns in the type that one source's rows have, of which it was made."""
+    if kind == wanted_kind:
+        return value
+    if not isinstance(kind, StructType) or not isinstance(wanted_kind, StructType):
+        return value.try_cast(wanted_kind)
+    held = {field.name: field.dataType for field in kind.fields}
+    fields = (
+        _in_type(value.getField(field.name), held[field.name], field.dataType).alias(field.name)
+        for field in wanted_kind.fields
+        if field.name in held
+    )
+    return f.when(value.isNotNull(), f.struct(*fields))
 
 
 def _declared(schema: StructType) -> list[tuple[str, str]]:

@@ -165,7 +165,7 @@ class _Verifying:
         if len(verdicts) == len(chosen):  # others are compared once captures have come
             made.remove(context)
         skipped = [
-            TableVerification(name, "", "not compared", f"{error.problem}. {error.remedy}")
+            TableVerification(name, "", "not compared", f"{error.problem}; compare it with its source, by --from")
             for name, error in tables.skipped.items()
         ]
         in_order = sorted([*results, *skipped], key=lambda result: (result.name, result.oid or 0))
