@@ -181,9 +181,7 @@ class SideBuild:
 
     def staged(self) -> Load | None:
         """Return the load of rows that wait in the side target; None for none."""
-        side_state = self._read_side()
-        waits = side_state is not None and side_state.resume is None
-        return next(iter(self._loads(side_state)), None) if waits else None
+        return next(iter(self._loads(self._read_side())), None)
 
     def _context(self) -> RunContext:
         spark, progress = self.context.spark, self.context.progress

@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
@@ -61,23 +61,28 @@ class SourcePlace:
 
 @dataclass
 class SourceRows:
-    """Rows of a source that a target's tables are compared with."""
+    """Rows of a source that a target's tables are compared with.
+
+    Attributes:
+        load: of the rows, once they are staged.
+    """
 
     context: RunContext
     captures: str
     narrowed: Narrowed
     place: SourcePlace
+    load: Load = field(init=False)
 
     def tables(self, state: State) -> tuple[SideTables, State]:
-        """Stage the rows, and bring the target to their LSN.
+        """Stage the rows, and bring the target to their LSN, as far as there are captures.
 
         Returns:
             the tables that are made of the rows, and the target's state by then.
         """
         tables = SideTables(self.context, self.captures, self.narrowed, skips=True, name=self._name(state))
-        load = self._earlier(state, tables) or self._staged(tables, state)
-        tables.late_load = self._waiting(load)
-        return tables, self._brought(load.at_lsn, state)
+        self.load = self._earlier(state, tables) or self._staged(tables, state)
+        tables.late_load = self._waiting(self.load)
+        return tables, self._applied(state) if state.reached[0] < self.load.at_lsn else state
 
     def _earlier(self, state: State, tables: SideTables) -> Load | None:
         """Return the load of rows that an earlier call has staged, whose LSN the captures had not reached."""
@@ -171,16 +176,16 @@ class SourceRows:
 
         return BaseStep(load, gone, None, frozenset(name for _, name in load.tables))
 
-    def _brought(self, lsn: int, state: State) -> State:
-        """Apply captures until the target has an LSN, or for as long as they may be waited for."""
-        context, ends = self.context, time.monotonic() + self.place.wait
-        while state.reached[0] < lsn:
-            apply(context.spark, self.captures, context.target.text, context.settings, context.progress)
-            state = context.ledger.read() or state
-            left = ends - time.monotonic()
-            if left <= 0:
-                break
-            if state.reached[0] < lsn:
-                with context.stage("wait for captures"):
-                    time.sleep(min(left, _A_WHILE))
+    def waited(self, state: State) -> State:
+        """Wait for captures that reach the rows' LSN, and apply them; return the target's state by then."""
+        lsn, ends = self.load.at_lsn, time.monotonic() + self.place.wait
+        while state.reached[0] < lsn and (left := ends - time.monotonic()) > 0:
+            with self.context.stage("wait for captures"):
+                time.sleep(min(left, _A_WHILE))
+            state = self._applied(state)
         return state
+
+    def _applied(self, state: State) -> State:
+        context = self.context
+        apply(context.spark, self.captures, context.target.text, context.settings, context.progress)
+        return context.ledger.read() or state

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -28,8 +28,8 @@ from walreplay.job.context import RunContext
 from walreplay.job.side_tables import MadeTables, SideTables
 from walreplay.job.source_check import lie_apart
 from walreplay.job.source_rows import SourcePlace, SourceRows
-from walreplay.ledger.state import Load, now
-from walreplay.lsn import format_lsn, to_datetime
+from walreplay.ledger.state import State, now
+from walreplay.lsn import to_datetime
 from walreplay.names import Output
 from walreplay.progress import Progress
 from walreplay.report import TableVerification, VerifyReport, worst_of
@@ -145,25 +145,22 @@ class _Verifying:
         if of_source is not None:
             tables.check(state)
             assert state is not None
-            tables, state = SourceRows(context, captures, self.narrowed, of_source).tables(state)
-        made = tables.make(state, tables.side(state))
-        chosen = [entry for entry in made.made.tables if tables.wants(entry) and not entry.set_aside]
-        with context.stage("compare", len(chosen)):
-            compared = context.each(lambda entry: self._compare(made, entry), chosen)
-        steps.reached("compared")
-        results = [result for _, result in compared]
+            source_rows = SourceRows(context, captures, self.narrowed, of_source)
+            tables, state = source_rows.tables(state)
+        made, verdicts = self._verdicts(tables, state)
+        if of_source is not None and of_source.wait > 0 and _differs_early(tables, made, verdicts):
+            context.ledger.release()
+            state = source_rows.waited(made.state)
+            made, verdicts = self._verdicts(tables, state)
+        is_early = _differs_early(tables, made, verdicts)
+        results = context.each(lambda pair: self._result(made, *pair, is_early=is_early), verdicts)
         against = ARCHIVE if of_source is None else of_source.origin
-        lsn, commit_time = made.state.reached
-        if tables.late_load is not None and lsn < tables.late_load.load.at_lsn:
-            results = [self._too_early(result, tables.late_load.load) for result in results]
-        verdicts = {
-            entry.oid: verdict
-            for entry, (verdict, _), result in zip(chosen, compared, results, strict=True)
-            if result.result != "not compared"
-        }
-        context.ledger.write(made.noted(verdicts, against))
-        if len(verdicts) == len(chosen):  # others are compared once captures have come
+        compared = {result.oid for result in results if result.result != "not compared"}
+        noted = {entry.oid: verdict for entry, verdict in verdicts if entry.oid in compared}
+        context.ledger.write(made.noted(noted, against))
+        if not is_early:  # else the source's rows are compared once captures have come
             made.remove(context)
+        lsn, commit_time = made.state.reached
         skipped = [
             TableVerification(name, "", "not compared", f"{error.problem}; compare it with its source, by --from")
             for name, error in tables.skipped.items()
@@ -183,16 +180,6 @@ class _Verifying:
             stages={},
         )
 
-    def _too_early(self, result: TableVerification, load: Load) -> TableVerification:
-        """Return what holds of a table that has not reached the LSN of the source's rows."""
-        if result.result == "equal":  # so nothing of it has changed in between
-            return result
-        reason = (
-            f"the captures end before LSN {format_lsn(load.at_lsn)}, as of which the source's rows are. These are "
-            "kept: run it again once there are captures up to there, or give --wait"
-        )
-        return TableVerification(result.name, result.location, "not compared", reason, result.rows, oid=result.oid)
-
     def _prepare(self, place: str, captures: str) -> None:
         """Make the table of the differences, if it is not there.
 
@@ -211,25 +198,53 @@ class _Verifying:
             problem = "there is another table, whose columns are not those of differences"
             raise ConfigError(problem, path=place, remedy="Give --differences a folder of its own")
 
-    def _compare(self, made: MadeTables, right: MirrorEntry) -> tuple[Verdict, TableVerification]:
+    def _verdicts(
+        self, tables: SideTables, state: State | None
+    ) -> tuple[MadeTables, list[tuple[MirrorEntry, Verdict]]]:
+        """Make the tables, and compare each under the target's lock."""
         context = self.context
-        pair = made.pair(right, context, of_source=self.of_source is not None)
-        place = "" if pair.entry is None else pair.entry.table.text
+        made = tables.make(state, tables.side(state))
+        chosen = [entry for entry in made.made.tables if tables.wants(entry) and not entry.set_aside]
+
+        def compare(right: MirrorEntry) -> Verdict:
+            with (
+                spark_errors(table=right.name, path=right.table.text),
+                session_with(context.spark, delta.SMALL_STATE) as session,
+            ):
+                pair = made.pair(right, context, of_source=self.of_source is not None)
+                verdict = pair.verdict(session, made.state.ledger)
+            context.progress.advance()
+            return verdict
+
+        with context.stage("compare", len(chosen)):
+            verdicts = context.each(compare, chosen)
+        steps.reached("compared")
+        return made, list(zip(chosen, verdicts, strict=True))
+
+    def _result(self, made: MadeTables, right: MirrorEntry, verdict: Verdict, *, is_early: bool) -> TableVerification:
+        """Return what has come of a table.
+
+        Args:
+            is_early: the target has not reached the LSN of the source's rows.
+        """
+        entry = {entry.oid: entry for entry in made.state.tables}.get(right.oid)
+        place = "" if entry is None else entry.table.text
+        result = TableVerification(right.name, place, "equal", verdict.why, verdict.rows, oid=right.oid)
+        if entry is None or entry.set_aside:
+            why = "the target has no such table: walreplay rebuild makes it"
+            return replace(result, result="not compared", reason=why)
+        if verdict.has_right_rows:
+            return result
+        if is_early:
+            return replace(result, result="not compared", reason=_EARLY)
+        result = replace(result, result="different")
+        if verdict.comparison is None:
+            return result
         with (
-            spark_errors(table=right.name, path=place or right.table.text),
-            session_with(context.spark, delta.SMALL_STATE) as session,
+            spark_errors(table=right.name, path=place),
+            session_with(self.context.spark, delta.SMALL_STATE) as session,
         ):
-            verdict = pair.verdict(session, made.state.ledger)
-            result = TableVerification(right.name, place, "equal", verdict.why, verdict.rows, oid=right.oid)
-            if pair.entry is None or pair.entry.set_aside:
-                why = "the target has no such table: walreplay rebuild makes it"
-                result = replace(result, result="not compared", reason=why)
-            elif not verdict.has_right_rows:
-                result = replace(result, result="different")
-                if verdict.comparison is not None:
-                    result = self._counted(session, result, verdict.comparison.differences(), made.state.reached[0])
-        context.progress.advance()
-        return verdict, result
+            return self._counted(session, result, verdict.comparison.differences(), made.state.reached[0])
 
     def _counted(
         self, session: SparkSession, result: TableVerification, rows: DataFrame, lsn: int
@@ -250,3 +265,19 @@ class _Verifying:
         columns = {name: count for (_, name), count in sorted(counts.items()) if name}
         missing, extra, changed = (counts[kind, ""] for kind in (MISSING, EXTRA, CHANGED))
         return replace(result, missing=missing, extra=extra, changed=changed, columns=columns)
+
+
+_EARLY: Final = (
+    "the captures end before the LSN of the source's rows. These are kept: run it again once there are captures up to "
+    "there, or give --wait"
+)
+
+
+def _differs_early(tables: SideTables, made: MadeTables, verdicts: Sequence[tuple[MirrorEntry, Verdict]]) -> bool:
+    """Return whether a table differs from rows of a source whose LSN the target has not reached.
+
+    Nobody knows whether a source at rest has committed anything in between; where all is equal, it has not.
+    """
+    load = None if tables.late_load is None else tables.late_load.load
+    is_behind = load is not None and made.state.reached[0] < load.at_lsn
+    return is_behind and not all(verdict.has_right_rows for _, verdict in verdicts)
