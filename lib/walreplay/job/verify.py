@@ -54,6 +54,12 @@ _DIFFERENCES: Final = {
 }
 
 
+_EARLY: Final = (
+    "the captures end before the LSN of the source's rows. These are kept: run it again once there are captures up to "
+    "there, or give --wait"
+)
+
+
 def verify(
     spark: SparkSession,
     target: str | os.PathLike[str],
@@ -265,12 +271,6 @@ class _Verifying:
         columns = {name: count for (_, name), count in sorted(counts.items()) if name}
         missing, extra, changed = (counts[kind, ""] for kind in (MISSING, EXTRA, CHANGED))
         return replace(result, missing=missing, extra=extra, changed=changed, columns=columns)
-
-
-_EARLY: Final = (
-    "the captures end before the LSN of the source's rows. These are kept: run it again once there are captures up to "
-    "there, or give --wait"
-)
 
 
 def _differs_early(tables: SideTables, made: MadeTables, verdicts: Sequence[tuple[MirrorEntry, Verdict]]) -> bool:
