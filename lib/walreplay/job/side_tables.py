@@ -26,7 +26,7 @@ from walreplay.job.installing import remove_side
 from walreplay.job.side_build import BaseStep, Side, SideBuild
 from walreplay.job.source_check import check_unshared
 from walreplay.ledger.runs import loads_of
-from walreplay.ledger.state import FORMAT, PLANNED, State, now
+from walreplay.ledger.state import FORMAT, PLANNED, Load, State, now
 from walreplay.names import RowKind, output_of, source_oid
 from walreplay.report import RunReport
 from walreplay.session import steps
@@ -162,10 +162,13 @@ class SideTables:
         target_state = self.check(state)
         names, parts = self._relation_names(target_state)
         self._skip(self._kept_names(names, parts))
-        oids = self._related_oids(names)
         settings = self.context.settings
         outputs = self.narrowed.outputs
-        loads = (self.late_load,) if self.late_load is not None else self._base_loads(target_state, oids)
+        if self.late_load is not None:
+            loads: tuple[BaseStep, ...] = (self.late_load,)
+        else:
+            loads = self._base_loads(target_state, self._related_oids(names))
+        oids = self._related_oids(names)  # some tables may be skipped by now
         fingerprint_parts = [
             FORMAT,
             target_state.ledger,
@@ -249,7 +252,7 @@ class SideTables:
             runs = delta.read(self.context.session, self.context.target.ledger("runs"))
             loads = [load for _, load in loads_of(runs, state)]
         versioned = {source_oid(entry.oid) for entry in loaded_entries if output_of(entry.oid).rows is RowKind.VERSION}
-        base_steps, resolved_oids, overwritten = list[BaseStep](), set[int](), set[int]()
+        needed_loads, resolved_oids, overwritten = list[tuple[Load, frozenset[str]]](), set[int](), set[int]()
         for load in reversed(loads):  # newest first: a late load ends what counts of older ones
             # A later load has overwritten the rows of a mirror; those of a history are versions that stay.
             unneeded = resolved_oids | (overwritten - versioned if load.files is None else set())
@@ -261,11 +264,15 @@ class SideTables:
             only = frozenset(load_tables.values())
             if only and load.files is None:
                 self._skip(dict.fromkeys(only, BaseStep.not_again(load, only, self.context.target.text)))
-            elif only:
-                base_steps.append(BaseStep.again(load, self.base_folder, only))
+            needed_loads.append((load, only))
         # Loads between which nothing was applied keep their order: the sort is stable.
-        base_steps.reverse()
-        base_steps.sort(key=lambda step: step.load.after)
+        needed_loads.reverse()
+        needed_loads.sort(key=lambda needed: needed[0].after)
+        base_steps = [
+            BaseStep.again(load, self.base_folder, only - self.skipped.keys())
+            for load, only in needed_loads
+            if only - self.skipped.keys()
+        ]
         if self.base_folder is not None and len(base_steps) > 1:
             raise ConfigError(
                 f"the tables have {len(base_steps)} base loads, which lie in {len(base_steps)} folders",
