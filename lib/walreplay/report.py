@@ -325,8 +325,11 @@ class VerifyReport(JsonResult):
 
 
 def worst_of(tables: Iterable[TableVerification]) -> Equality:
-    """Return what holds of all tables: one that is different counts first, then one that was not compared."""
-    results = {table.result for table in tables}
+    """Return what holds of all tables: one that is different counts first, then one that was not compared.
+
+    Of no table at all nothing was compared.
+    """
+    results = {table.result for table in tables} or {"not compared"}
     worst: tuple[Equality, ...] = ("different", "not compared")
     return next((result for result in worst if result in results), "equal")
 

@@ -23,8 +23,8 @@ from walreplay.delta.commits import CommitId
 from walreplay.delta.local import DamagedLogError
 from walreplay.delta.opened import OpenedTable
 from walreplay.delta.target import quote
-from walreplay.errors import TargetError, WalReplayError
-from walreplay.evolution.shapes import OWN, MirrorColumn
+from walreplay.errors import TargetError, WalReplayError, listed
+from walreplay.evolution.shapes import OWN
 from walreplay.job.standing import KnownTable, standing_of
 from walreplay.names import RowKind
 from walreplay.session.failures import failure_of
@@ -203,11 +203,13 @@ class Verdict:
         why: what of it is not as it should be, or who has changed it; empty for nothing.
         rows: how many the right table has.
         comparison: of the rows; None where these cannot be compared.
+        is_read: nothing of Spark's has failed.
     """
 
     why: str
     rows: int
     comparison: RowComparison | None = None
+    is_read: bool = True
 
     @property
     def has_right_rows(self) -> bool:
@@ -251,16 +253,15 @@ class TablePair:
         try:
             why, comparison = self._compared(spark, ledger, self.entry, rows)
             if comparison is not None:
-                return Verdict(
-                    why or ("" if comparison.is_equal else "its rows are others"), comparison.rows, comparison
-                )
+                differs = "" if comparison.is_equal else "its rows are others"
+                return Verdict(why or differs, comparison.rows, comparison)
         except TargetError as error:
             why = error.problem
         except WalReplayError:
             raise
         except Exception:
-            # Whatever Spark has met there: the table is made again.
-            why = "it cannot be read"
+            # Whatever Spark has met there: a rebuild makes the table again.
+            return Verdict("it cannot be read", rows.count(), is_read=False)
         return Verdict(why, rows.count())
 
     def _compared(
@@ -287,37 +288,41 @@ class TablePair:
                 if field.name in held
             )
             present_rows = present_rows.where(is_own(entry.share)).select(*own_values)
+        unknown = ""
         if self.of_source:
-            rows, present_rows = self._now(rows, self.right, entry), self._now(present_rows, entry, entry)
+            names = {column.source for column in entry.shape.present}
+            lacking = [column.source for column in self.right.shape.present if column.source not in names]
+            # The source announces columns, and their new names, with the next row that it sends.
+            unknown = f"not compared: {listed(lacking)}, which no row was sent of yet" if lacking else ""
+            rows, present_rows = self._of_source(rows, self.right, entry), self._of_source(present_rows, entry, entry)
         if _declared(present_rows.schema) != _declared(rows.schema):
             return "its columns were changed", None
-        why = "" if standing is not None and standing.is_sound else "somebody else has changed it"
+        why = unknown if standing is not None and standing.is_sound else "somebody else has changed it"
         why = "it lacks what changed while it was switched off" if entry.paused else why
         return why, RowComparison(rows.drop(*self.left_out), present_rows.drop(*self.left_out), self.key)
 
-    @property
-    def _sent(self) -> list[MirrorColumn]:
-        """The columns that the source has now."""
-        return [column for column in self.right.shape.present if column.source != OWN]
+    def _of_source(self, rows: DataFrame, compared: MirrorEntry, entry: MirrorEntry) -> DataFrame:
+        """Return the rows of one of the tables that the source has now, by the columns that both tables have of it.
 
-    def _now(self, rows: DataFrame, compared: MirrorEntry, entry: MirrorEntry) -> DataFrame:
-        """Return the rows of one of the tables that the source has now, as the table under test would have them."""
+        Args:
+            compared: the ledger's entry of the one; ``entry`` is that of the table under test, whose types both get.
+        """
         marks = [column.name for column in compared.shape.columns if column.source == OWN]
         if self.metadata.rows is RowKind.VERSION:
             marks = [HISTORY_COLUMNS["end_lsn"]]
         for mark in marks:  # versions that have ended, and rows that are marked as deleted
             rows = rows.where(f.col(quote(mark)).isNull() | (f.col(quote(mark)).cast("string") == "false"))
-        held = {column.source: column for column in compared.shape.present}
+        names = {column.source: column.name for column in compared.shape.present}
         types = {column.source: delta.sql_type(column.type.arrow) for column in entry.shape.present}
-        values = []
-        for column in self._sent:
-            kind = types.get(column.source, delta.sql_type(column.type.arrow))
-            # The source names a new column, or type, with the next row that it sends: until then, NULL stands for it.
-            value = f.col(quote(held[column.source].name)) if column.source in held else f.lit(None)
-            is_same = column.source in held and delta.sql_type(held[column.source].type.arrow) == kind
-            values.append((value if is_same else value.try_cast(kind)).alias(column.name))
+        values = [
+            f.col(quote(names[column.source])).try_cast(types[column.source]).alias(column.name)
+            for column in self.right.shape.present
+            if column.source != OWN and column.source in types
+        ]
+        sources = [{column.source for column in shape.columns} for shape in (entry.shape, self.right.shape)]
         rescued = self.metadata.rescued_data
-        return rows.select(*values, *([] if rescued is None else [quote(rescued)]))
+        # What one table alone has a column for may be among the rescued values of that one alone.
+        return rows.select(*values, *([quote(rescued)] if rescued is not None and sources[0] == sources[1] else []))
 
 
 def check_readable(spark: SparkSession, entry: MirrorEntry) -> None:
@@ -347,7 +352,8 @@ def _in_type(value: Column, kind: DataType, wanted_kind: DataType) -> Column:
     if kind == wanted_kind:
         return value
     if not isinstance(kind, StructType) or not isinstance(wanted_kind, StructType):
-        return value.try_cast(wanted_kind)
+        cast = value.try_cast(wanted_kind)
+        return f.when(cast.cast(kind).eqNullSafe(value), cast)  # what is rounded was not the source's
     held = {field.name: field.dataType for field in kind.fields}
     fields = (
         _in_type(value.getField(field.name), held[field.name], field.dataType).alias(field.name)

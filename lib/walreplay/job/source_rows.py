@@ -87,6 +87,9 @@ class SourceRows:
     def _earlier(self, state: State, tables: SideTables) -> Load | None:
         """Return the load of rows that an earlier call has staged, whose LSN the captures had not reached."""
         assert tables.name is not None
+        # Rows that were compared once are never used again: the source has gone on.
+        if state.awaiting != tables.name or self.place.snapshot is not None:
+            return None
         side = Side(tables.name, self.context.target.side(tables.name), self.context.settings)
         load = SideBuild(self.context, self.captures, side).staged()
         # Copies that were made anew since are newer.
@@ -97,6 +100,7 @@ class SourceRows:
         settings = self.context.settings
         parts = [
             *(state.ledger, "source", self.place.origin, self.narrowed.tables, self.place.publication),
+            [output.value for output in self.narrowed.outputs or ()],
             settings.model_dump(mode="json"),
             settings.mask_salt.hex(),
         ]

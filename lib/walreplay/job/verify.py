@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +30,7 @@ from walreplay.job.source_check import lie_apart
 from walreplay.job.source_rows import SourcePlace, SourceRows
 from walreplay.ledger.state import State, now
 from walreplay.lsn import to_datetime
-from walreplay.names import Output
+from walreplay.names import Output, output_of
 from walreplay.progress import Progress
 from walreplay.report import TableVerification, VerifyReport, worst_of
 from walreplay.session import steps
@@ -149,6 +149,7 @@ class _Verifying:
             self._prepare(self.differences, captures)
         tables = SideTables(context, captures, self.narrowed, base_folder=base_folder, skips=True)
         if of_source is not None:
+            self._check_filters()
             tables.check(state)
             assert state is not None
             source_rows = SourceRows(context, captures, self.narrowed, of_source)
@@ -163,15 +164,17 @@ class _Verifying:
         against = ARCHIVE if of_source is None else of_source.origin
         compared = {result.oid for result in results if result.result != "not compared"}
         noted = {entry.oid: verdict for entry, verdict in verdicts if entry.oid in compared}
-        context.ledger.write(made.noted(noted, against))
+        state = made.noted(noted, against)
+        if of_source is not None:
+            state = replace(state, awaiting=tables.name or "" if is_early else "")
         if not is_early:  # else the source's rows are compared once captures have come
+            context.ledger.check_lock()
             made.remove(context)
+        context.ledger.write(state)
         lsn, commit_time = made.state.reached
-        skipped = [
-            TableVerification(name, "", "not compared", f"{error.problem}; compare it with its source, by --from")
-            for name, error in tables.skipped.items()
-        ]
-        in_order = sorted([*results, *skipped], key=lambda result: (result.name, result.oid or 0))
+        in_order = sorted(
+            [*results, *self._uncompared(tables, made, results)], key=lambda result: (result.name, result.oid or 0)
+        )
         return VerifyReport(
             result=worst_of(in_order),
             against=against,
@@ -185,6 +188,41 @@ class _Verifying:
             seconds=0.0,
             stages={},
         )
+
+    def _check_filters(self) -> None:
+        """Refuse to hold a target against its source that is not to be like it.
+
+        Raises:
+            ConfigError: the configuration leaves out changes.
+        """
+        settings = self.context.settings
+        if settings.skipped_operations or settings.origin_include_list or settings.origin_exclude_list:
+            raise ConfigError(
+                "the configuration leaves out changes (skipped_operations, or origins), so that the tables are not "
+                "like the source's",
+                path=self.context.target.text,
+                remedy="Compare them with the archive, without --from",
+            )
+
+    def _uncompared(
+        self, tables: SideTables, made: MadeTables, results: Sequence[TableVerification]
+    ) -> Iterator[TableVerification]:
+        """Yield the tables that are wanted, and were not made to be compared."""
+        by_source = self.of_source is not None
+        for name, error in tables.skipped.items():
+            instead = "" if by_source else "; compare it with its source, by --from"
+            yield TableVerification(name, "", "not compared", f"{error.problem}{instead}")
+        compared = {result.oid for result in results}
+        why = "the source sends no rows of it" if by_source else "the configuration leaves it out"
+        for entry in made.state.tables:
+            is_wanted = self.narrowed.wants(entry.source_name) and self.narrowed.wants_output(output_of(entry.oid))
+            if (
+                is_wanted
+                and entry.oid not in compared
+                and not entry.set_aside
+                and entry.source_name not in tables.skipped
+            ):
+                yield TableVerification(entry.name, entry.table.text, "not compared", why, oid=entry.oid)
 
     def _prepare(self, place: str, captures: str) -> None:
         """Make the table of the differences, if it is not there.
@@ -237,8 +275,10 @@ class _Verifying:
         place = "" if entry is None else entry.table.text
         result = TableVerification(right.name, place, "equal", verdict.why, verdict.rows, oid=right.oid)
         if entry is None or entry.set_aside:
-            why = "the target has no such table: walreplay rebuild makes it"
+            why = "the target has no such table: walreplay rebuild makes it, or load"
             return replace(result, result="not compared", reason=why)
+        if not verdict.is_read:
+            return replace(result, result="not compared")
         if verdict.has_right_rows:
             return result
         if is_early:
@@ -278,6 +318,9 @@ def _differs_early(tables: SideTables, made: MadeTables, verdicts: Sequence[tupl
 
     Nobody knows whether a source at rest has committed anything in between; where all is equal, it has not.
     """
-    load = None if tables.late_load is None else tables.late_load.load
-    is_behind = load is not None and made.state.reached[0] < load.at_lsn
-    return is_behind and not all(verdict.has_right_rows for _, verdict in verdicts)
+    if tables.late_load is None:
+        return False
+    reached, rows_at = made.state.reached[0], {entry.oid: entry.rows_at for entry in made.state.tables}
+    # A table may have been loaded with later rows than what is applied.
+    latest = max([tables.late_load.load.at_lsn, *(rows_at.get(entry.oid, -1) for entry, _ in verdicts)])
+    return reached < latest and not all(verdict.has_right_rows for _, verdict in verdicts)

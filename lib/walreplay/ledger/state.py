@@ -245,6 +245,7 @@ SCHEMA: Final = pa.schema(
         ("tables", pa.list_(pa.string())),
         ("places", pa.list_(pa.string())),
         ("vacated", pa.bool_()),
+        ("awaiting", pa.string()),
         ("holder", pa.string()),
     ]
 )
@@ -356,6 +357,7 @@ class State:
         places: the places, as the ledger has them, that the run at work takes for its tables, and that no other source
             of the same target may take.
         vacated: tables whose places others take have been moved away.
+        awaiting: the side target with rows of the source that wait for captures to be compared; empty for none.
     """
 
     ledger: str
@@ -372,6 +374,7 @@ class State:
     tables: tuple[MirrorEntry, ...] = ()
     places: tuple[str, ...] = ()
     vacated: bool = False
+    awaiting: str = ""
     load: Load | None = None
     rebuild: Rebuild | None = None
 
@@ -437,7 +440,7 @@ def now() -> datetime:
 
 
 # Columns of the row that are fields of `State` as they are.
-_AS_THEY_ARE: Final = ("ledger", "source", "run", "captures", "files", "bytes", "vacated")
+_AS_THEY_ARE: Final = ("ledger", "source", "run", "captures", "files", "bytes", "vacated", "awaiting")
 
 
 def values_of(state: State, holder: Holder | None, target: Target) -> dict[str, Any]:

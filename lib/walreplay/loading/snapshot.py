@@ -75,7 +75,9 @@ def _conninfo(address: Address) -> bytes:
     parameters = dict(parse_qsl(address.url.partition("?")[2]))
     values |= {name: parameters.get(name) for name in ("sslmode", "sslrootcert")}
     chosen = {name: value for name, value in values.items() if value is not None}
-    return make_conninfo("", **chosen, replication="database", client_encoding="UTF8").encode()
+    # The session waits while others read in its snapshot.
+    options = "-c idle_in_transaction_session_timeout=0 -c statement_timeout=0"
+    return make_conninfo("", **chosen, replication="database", client_encoding="UTF8", options=options).encode()
 
 
 def _refused(address: Address, message: bytes) -> TargetError:
