@@ -67,8 +67,10 @@ def test_a_stopped_run_is_finished_and_no_commit_made_twice(
 
     # What was committed before the stop is counted by the run that has finished it.
     copies = next(table for table in reports[1].tables if table.name == "s.copies")
-    assert (copies.inserted, copies.deleted, copies.deletes_without_row) == (1, 1, 1)
     written = {report.writer for report in reports}
+    # A MERGE takes all equal rows out, and puts those back that stay; Delta counts both, in a run without a stop, too.
+    counted = (1, 1, 1) if written == {"files"} else (2, 2, 1)
+    assert (copies.inserted, copies.deleted, copies.deletes_without_row) == counted
     assert written == {"files"} or "spark.databricks.delta.commitInfo.userMetadata" in refused
     assert mirror.history("copies").count("WRITE" if written == {"files"} else "MERGE") == 2
     rows = mirror.rows()
