@@ -6,6 +6,8 @@ until then.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -119,6 +121,18 @@ class Side:
     target: Target
     settings: Settings
     loads: tuple[BaseStep, ...] = ()
+
+
+_NOT_OF_TABLES: Final = frozenset({"staging", "ledger_keep_days"})  # they change nothing of what tables hold
+
+
+def side_name(settings: Settings, *parts: object) -> str:
+    """Return the name of the side target for what is made by some settings; ``parts`` say what, as JSON has it.
+
+    The same call finds what an earlier one, which was killed, has made.
+    """
+    values = [settings.model_dump(mode="json", exclude=set(_NOT_OF_TABLES)), settings.mask_salt.hex(), *parts]
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

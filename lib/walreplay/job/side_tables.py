@@ -7,12 +7,10 @@ they begin, follows from the target's ledger.
 from __future__ import annotations
 
 import difflib
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 from walreplay.config import Settings
 from walreplay.config.keys import HISTORY_COLUMNS, LOG_COLUMNS
@@ -23,7 +21,7 @@ from walreplay.errors import ConfigError, TargetError, listed
 from walreplay.job.compare import TablePair, Verdict
 from walreplay.job.context import RunContext
 from walreplay.job.installing import remove_side
-from walreplay.job.side_build import BaseStep, Side, SideBuild
+from walreplay.job.side_build import BaseStep, Side, SideBuild, side_name
 from walreplay.job.source_check import check_unshared
 from walreplay.ledger.runs import loads_of
 from walreplay.ledger.state import FORMAT, PLANNED, Load, State, now
@@ -33,8 +31,6 @@ from walreplay.session import steps
 from walreplay.spark.captures import root_of
 from walreplay.table.certainty import anew
 from walreplay.table.registry import ARCHIVE, MirrorEntry, Verified
-
-_NOT_OF_TABLES: Final = frozenset({"staging", "ledger_keep_days"})  # they change nothing of what tables hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,18 +165,16 @@ class SideTables:
         else:
             loads = self._base_loads(target_state, self._related_oids(names))
         oids = self._related_oids(names)  # some tables may be skipped by now
-        fingerprint_parts = [
+        name = self.name or side_name(
+            settings,
             FORMAT,
             target_state.ledger,
             self.narrowed.tables,
             sorted(oids),
             None if outputs is None else sorted(output.value for output in outputs),
-            settings.model_dump(mode="json", exclude=set(_NOT_OF_TABLES)),
-            settings.mask_salt.hex(),
             settings.allow_gaps,
             [(step.load.at_lsn, step.load.after, sorted(step.only)) for step in loads],
-        ]
-        name = self.name or hashlib.sha256(json.dumps(fingerprint_parts, sort_keys=True).encode()).hexdigest()[:16]
+        )
         narrowed = settings.narrowed(Narrowed(oids=frozenset(oids), outputs=outputs))
         return Side(name, self.context.target.side(name), narrowed, loads)
 

@@ -7,8 +7,6 @@ captures may reach their LSN later.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +21,7 @@ from walreplay.job.apply import apply
 from walreplay.job.as_of import last_lsn_of
 from walreplay.job.base_load import BaseLoad
 from walreplay.job.context import RunContext
-from walreplay.job.side_build import BaseStep, Side, SideBuild
+from walreplay.job.side_build import BaseStep, Side, SideBuild, side_name
 from walreplay.job.side_tables import SideTables
 from walreplay.ledger.state import Load, State
 from walreplay.listing import escape_glob
@@ -97,14 +95,9 @@ class SourceRows:
 
     def _name(self, state: State) -> str:
         """Return the side target's name: the same call finds the rows that an earlier one has staged."""
-        settings = self.context.settings
-        parts = [
-            *(state.ledger, "source", self.place.origin, self.narrowed.tables, self.place.publication),
-            [output.value for output in self.narrowed.outputs or ()],
-            settings.model_dump(mode="json"),
-            settings.mask_salt.hex(),
-        ]
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+        outputs, place = [output.value for output in self.narrowed.outputs or ()], self.place
+        asked = ("source", place.origin, self.narrowed.tables, place.publication, outputs)
+        return side_name(self.context.settings, state.ledger, *asked)
 
     def _staged(self, tables: SideTables, state: State) -> Load:
         """Stage the rows, or return the load of those that wait from before."""

@@ -166,7 +166,7 @@ class _Verifying:
         noted = {entry.oid: verdict for entry, verdict in verdicts if entry.oid in compared}
         state = made.noted(noted, against)
         if of_source is not None:
-            state = replace(state, awaiting=tables.name or "" if is_early else "")
+            state = replace(state, awaiting=(tables.name or "") if is_early else "")
         if not is_early:  # else the source's rows are compared once captures have come
             context.ledger.check_lock()
             made.remove(context)
