@@ -108,8 +108,8 @@ def check(capture: Capture, *, guessing: bool, forced: bool) -> str:
     """Run over a capture.
 
     Returns:
-        right; refused, for a message that can be read two ways or several torn ones in a row; or undecided, where that
-        message is one of which the rest of the capture may be the content.
+        right; refused, for a message that can be read two ways, several torn ones in a row, or the beginning of one
+        alone; or undecided, where that message is one of which the rest of the capture may be the content.
     """
     applied: Rows = {}
     done = 0
@@ -125,6 +125,8 @@ def check(capture: Capture, *, guessing: bool, forced: bool) -> str:
         if capture.is_completed():
             return "completed"
         if isinstance(error, CaptureError) and capture.has_bare_session():
+            return "refused"
+        if "too few to tell" in str(error) and not capture.has_message(min(s for s in capture.sizes if s > done)):
             return "refused"
         if "two ways" not in str(error):
             raise

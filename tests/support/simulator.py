@@ -199,6 +199,11 @@ class Capture:
             for one, other in pairwise(self.tears)
         )
 
+    def has_message(self, size: int) -> bool:
+        """Return whether so many bytes have a whole message; without one, several framings may fit them."""
+        torn = {tear.at for tear in self.tears}
+        return any(end <= size for at, end, _, _ in self.pieces if at not in torn)
+
     def bare_since(self, size: int) -> int | None:
         """Return where the torn message begins behind which a session has begun that has no whole message yet.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,18 @@ def test_nothing_is_to_be_cut_out_if_a_transaction_would_be_lost(tmp_path: Path)
         with pytest.raises(CaptureError) as refusal:
             ids(tmp_path, first + opened[:-3] + begin + session)
         assert ("cut out" in str(refusal.value)) is advice
+
+
+@pytest.mark.parametrize("framing", [Framing.RAW, Framing.RECVLOGICAL])
+def test_text_that_was_torn_is_no_chain_of_stream_aborts(tmp_path: Path, framing: Framing) -> None:
+    # An A, any eight bytes, and a tag behind them are one, and the next text behind it is torn again.
+    drawn = random.Random(7)
+    for number in range(25):
+        body = bytes(drawn.choice(b"AAABSPKMcbr\n") for _ in range(drawn.randint(30, 400)))
+        messages = [*transaction(100, TABLE, row(b"1")), *transaction(200, row(b"2", body), row(b"3"))]
+        whole = frame(messages, framing)
+        start = whole.index(body)
+        ends = [drawn.randint(start + 9, start + len(body) - 1)] * drawn.randint(1, 5)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert ids(folder, b"".join(whole[:end] for end in ends) + whole) == [1, 2, 3], number

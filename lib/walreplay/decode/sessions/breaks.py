@@ -32,7 +32,13 @@ from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.scan import SOUND_MESSAGES
 from walreplay.decode.sessions.readings import PROBE_BYTES, Effort, Reader, Reading, read_session
 from walreplay.decode.sessions.resync import Leftover
-from walreplay.decode.sessions.starts import LONGEST_START, head_size, may_wait, next_start
+from walreplay.decode.sessions.starts import (
+    LONGEST_START,
+    head_size,
+    is_nothing_but_aborts,
+    may_wait,
+    next_start,
+)
 from walreplay.decode.sessions.torn_messages import (
     bytes_to_look_at,
     content_of,
@@ -132,8 +138,13 @@ class _Candidate:
 
 @dataclass(slots=True)
 class _Search:
-    """The best candidate so far, and the first one (as `_Candidate.should_wait_for` takes it) that needs more bytes."""
+    """The best candidate so far, and the first one (as `_Candidate.should_wait_for` takes it) that needs more bytes.
 
+    Attributes:
+        trusts_aborts: sessions are candidates, too, that end early and are nothing but Stream Aborts.
+    """
+
+    trusts_aborts: bool
     best: _Candidate | None = None
     undecided: tuple[int, int] | None = None
 
@@ -255,6 +266,9 @@ class Explainer:
         return is_torn(self._data, offset, end, place, self._codec)
 
     def _explain(self, start: _Start, depth: int) -> Explained | None:
+        if depth == _LOOKAHEAD:
+            # What is accepted unexplained here has to be explained where it is nearer, so it is not remembered.
+            return self._explain_uncached(start, depth)
         if start not in self._explanations:
             self._explanations[start] = self._explain_uncached(start, depth)
         return self._explanations[start]
@@ -289,14 +303,18 @@ class Explainer:
         """Find the session that begins behind a torn message, or while a transaction is open."""
         if reading.error is not None and is_damaged_end(self._data, reading.stop, reading.place, self._codec):
             return None
-        for number, floor in enumerate(reading.search_floors):
-            explanation = self._search_behind(start, reading, floor, depth)
-            if explanation is not None and (number == 0 or explanation.session_ends < COST_UNEXPLAINED):
-                return explanation
+        # Any text can be read as Stream Aborts: a session of them alone is believed where nothing else is found.
+        for trusts_aborts in (False, True):
+            for number, floor in enumerate(reading.search_floors):
+                search = _Search(trusts_aborts)
+                explanation = self._search_behind(start, reading, floor, depth, search)
+                if explanation is not None and (number == 0 or explanation.session_ends < COST_UNEXPLAINED):
+                    return explanation
         return None
 
-    def _search_behind(self, start: _Start, reading: Reading, floor: int, depth: int) -> Explained | None:
-        search = _Search()
+    def _search_behind(
+        self, start: _Start, reading: Reading, floor: int, depth: int, search: _Search
+    ) -> Explained | None:
         for offset, torn_at, torn_place in self._candidates(start, reading, floor, search):
             next_reading = self.read(offset)
             # Its first message is not whole yet, and the message in front of it is torn.
@@ -304,6 +322,8 @@ class Explainer:
                 search.undecided = offset, torn_at
             # A session without a whole message is nothing but torn bytes.
             if next_reading.stop == offset or not search.can_improve(offset, torn_at, 1 + next_reading.ends):
+                continue
+            if not search.trusts_aborts and self._is_nothing_but_aborts(offset, next_reading):
                 continue
             next_session = self._next_session(start, reading, offset, torn_at, torn_place)
             explanation = self._explain(next_session, depth + 1)
@@ -334,6 +354,9 @@ class Explainer:
                 if reader.position == end and not reader.stopped_at_session and reader.kernel.state[words.TRANSACTIONS]:
                     return True
         return False
+
+    def _is_nothing_but_aborts(self, offset: int, reading: Reading) -> bool:
+        return reading.ends and is_nothing_but_aborts(self._framing, self._data[offset : reading.stop])
 
     def _content_of(self, offset: int, end: int, place: Place) -> tuple[int, int] | None:
         """Return the range of the content of the torn message at an offset; None if it is no logical message."""
