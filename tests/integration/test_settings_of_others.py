@@ -148,3 +148,13 @@ def test_a_setting_that_cannot_be_put_right_is_refused_and_the_remedy_works(
         assert re.search("Remove it from Spark's configuration, or set it to CORRECTED", str(refused.value))
         with configured(spark, dict.fromkeys(_LEGACY, "CORRECTED")):
             assert mirror.apply().status == "applied"
+
+
+def test_what_delta_sets_itself_is_no_reason_to_refuse(mirror: SmallMirror) -> None:
+    mirror.apply(*runs()[0])
+    session = mirror.spark.newSession()
+    before = dict(session.conf.getAll)
+    session.sql(f"SELECT n FROM delta.`{mirror.target}/s/Parish`").collect()
+    assert dict(session.conf.getAll) != before
+    with patch.object(isolation, "has_own_sessions", lambda _: False), refusing(), set_for_a_while(session, {}):
+        pass

@@ -29,7 +29,6 @@ SET_BY_US: Final[Mapping[str, str]] = {
     "spark.sql.parquet.int96AsTimestamp": "false",
     "spark.sql.parquet.int96TimestampConversion": "true",
     "spark.sql.parquet.inferTimestampNTZ.enabled": "false",
-    "spark.sql.parquet.fieldId.read.enabled": "true",
     "spark.sql.parquet.fieldId.write.enabled": "false",
     "spark.sql.session.timeZone": "America/New_York",
     "spark.sql.timestampType": "TIMESTAMP_NTZ",
@@ -88,6 +87,7 @@ OF_NO_MATTER: Final[Mapping[str, str]] = {
     "spark.sql.parquet.columnarReaderBatchSize": "3",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.enableVectorizedReader": "false",
+    "spark.sql.parquet.fieldId.read.enabled": "true",  # Delta sets it itself, in each session that has read a table
     "spark.sql.parquet.filterPushdown": "false",
     "spark.sql.sources.default": "json",
     "spark.databricks.delta.autoCompact.enabled": "true",

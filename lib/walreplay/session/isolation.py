@@ -50,8 +50,8 @@ _OFF: Final = """
 spark.databricks.delta.schema.autoMerge.enabled spark.databricks.delta.write.dataFilesToSubdir
 spark.sql.ansi.doubleQuotedIdentifiers spark.sql.caseSensitive spark.sql.execution.arrow.useLargeVarTypes
 spark.sql.files.ignoreCorruptFiles spark.sql.files.ignoreMissingFiles spark.sql.parquet.binaryAsString
-spark.sql.parquet.fieldId.read.enabled spark.sql.parquet.int96TimestampConversion spark.sql.parquet.mergeSchema
-spark.sql.parquet.writeLegacyFormat spark.sql.parser.quotedRegexColumnNames spark.sql.preserveCharVarcharTypeInfo
+spark.sql.parquet.int96TimestampConversion spark.sql.parquet.mergeSchema spark.sql.parquet.writeLegacyFormat
+spark.sql.parser.quotedRegexColumnNames spark.sql.preserveCharVarcharTypeInfo
 """
 _ON: Final = """
 spark.databricks.delta.replaceWhere.constraintCheck.enabled spark.databricks.delta.replaceWhere.dataColumns.enabled
