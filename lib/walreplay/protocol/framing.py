@@ -121,7 +121,8 @@ FRAMING_ORDER: Final = (
 )
 """How they are tried: what says most of itself first, as a message inside a frame looks like one without.
 
-Among bare lengths, a cut head passes for the first one whose next length is beyond the bytes."""
+Among bare lengths, a cut head passes for the first one whose next length is beyond the bytes.  Each one that is tried
+in vain costs walks over the bytes (tests/unit/decode/test_guessed_boundaries.py)."""
 
 
 class FrameContent(NamedTuple):
@@ -179,7 +180,9 @@ def parse_head(data: bytes | memoryview, offset: int, framing: Framing) -> Frame
 
 
 def read_trailer(data: bytes | memoryview, offset: int, framing: Framing) -> int:
-    """Step over what stands behind a message; a newline is the only trailer so far.
+    """Step over what stands behind a message, given where that ends; a newline is the only trailer so far.
+
+    What compares a trailer with the message's bytes has to be given where they begin, too: its callers know.
 
     Raises:
         TruncatedMessage: the data end here.

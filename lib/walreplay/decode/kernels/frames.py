@@ -150,7 +150,7 @@ def message_at(base, pos, end, framing):
     """Return the `Payload` of the frame at `pos`, in a buffer that ends at `end`.
 
     What needs the whole frame is checked here.  Searches call it at every offset, by `likely_message_at`: checks that
-    read the message do not belong into that.
+    read the message do not belong into that, but in here, where the walk and whoever reads on has a whole frame.
     """
     if framing & (SIZED | SENT) == 0:
         return _payload(Outcome.GO_ON, pos, end)

@@ -56,7 +56,10 @@ def frame_at(framing: Framing, data: memoryview, offset: int) -> FrameContent:
 
 
 def head_size(framing: Framing, data: memoryview, offset: int, end: int) -> int:
-    """Return how many bytes of the frame at an offset, as far as they go, stand before its message; 0 for no frame."""
+    """Return how many bytes of the frame at an offset, as far as they go, stand before its message; 0 for no frame.
+
+    Of a keepalive, which has no message, that is all of it but a trailer.
+    """
     try:
         return frame_at(framing, data[:end], offset).begin - offset
     except TruncatedMessage:

@@ -155,6 +155,10 @@ def is_damaged_end(data: memoryview, offset: int, place: Place, codec: str = UTF
 def _is_damaged_prepare(
     data: memoryview, offset: int, begin: int, place: Place, transaction: Transaction, codec: str
 ) -> bool:
+    """Return whether a Prepare that can be read ends the transaction, though not all of it agrees with the Begin.
+
+    A Prepare that agrees in all is asked about as well, if what stands behind it was refused.
+    """
     if bytes(data[begin : begin + 1]) != b"P":
         return False
     try:
