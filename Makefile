@@ -23,7 +23,7 @@ test test-rest: export PYTHONDONTWRITEBYTECODE =
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=60 --durations-min=10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels run test test-rest test-all test-long harm mutants lint format wheel test-wheel test-environments coverage bench clean
+.PHONY: help setup kernels run test test-rest test-all test-long harm mutants lint format wheel test-wheel test-environments coverage pictures bench clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ coverage: kernels ## Measure which lines and branches the unit and property test
 	@mkdir -p build
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report= --cov-report=json:build/coverage.json $(if $(filter file,$(origin TESTS)),tests/unit tests/property,$(TESTS))
 	@$(BIN)/python conf/coverage.py build/coverage.json
+
+pictures: $(READY) ## Draw the pictures of pages in docs/pictures again; needs Chromium
+	@PYTHONPATH=lib:tests $(BIN)/python -m support.sample_reports docs/pictures
 
 bench: kernels ## Measure how fast it is: SECTIONS="decode apply script stores tables fold archive backfill outputs start", all if none is named
 	@$(BIN)/python tests/benchmark/bench.py $(SECTIONS)

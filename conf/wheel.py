@@ -27,6 +27,8 @@ SCRATCH = ROOT / "build" / "wheel"
 NEEDED = (
     "__init__.py",
     "py.typed",
+    "cli/page.html",
+    "cli/pictures.html",
     "cli/program.py",
     "postgresql/announce.sql",
     "postgresql/base.sh",

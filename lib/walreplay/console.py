@@ -77,15 +77,13 @@ class Screen:
     def _shown(self, text: str) -> str:
         return _encodable(self._stream, visible(text))
 
+    def pictures(self, report: Any) -> None:
+        """Draw what pictures show of a report: a terminal has none."""
+
     def table(self, headers: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> None:
         """Write a table; numbers are aligned to the right, and None is blank."""
-        body = [tuple(row) for row in rows]
-        right = [
-            any(isinstance(row[column], (int, float)) for row in body)  # a column of blanks stays on the left
-            and all(row[column] is None or isinstance(row[column], (int, float)) for row in body)
-            for column in range(len(headers))
-        ]
-        cells = [[self._shown(_cell(value)) for value in row] for row in body]
+        right, cells = aligned_cells(rows, len(headers))
+        cells = [[self._shown(cell) for cell in row] for row in cells]
         headers, title = [self._shown(header) for header in headers], self._shown(title)
         if self._rich:
             if title:
@@ -378,6 +376,17 @@ def _pad(cell: str, width: int, *, right: bool) -> str:
     """Pad to a width on the screen, where a Chinese character is two columns wide."""
     blank = " " * (width - cell_len(cell))
     return blank + cell if right else cell + blank
+
+
+def aligned_cells(rows: Iterable[Sequence[Any]], columns: int) -> tuple[list[bool], list[list[str]]]:
+    """Return which columns of a table have numbers, which are aligned to the right, and the cells as text."""
+    body = [tuple(row) for row in rows]
+    right = [
+        any(isinstance(row[column], (int, float)) for row in body)  # a column of blanks stays on the left
+        and all(row[column] is None or isinstance(row[column], (int, float)) for row in body)
+        for column in range(columns)
+    ]
+    return right, [[_cell(value) for value in row] for row in body]
 
 
 def _cell(value: Any) -> str:

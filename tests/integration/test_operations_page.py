@@ -118,6 +118,13 @@ def test_runs_are_measured_logged_and_named_as_the_page_says(
     (found,) = spark.sql(query).collect()
     assert (found.run, found.tables, found.lag_seconds) == (1, 2, first["lag_seconds"])
 
+    status = walreplay.status(spark, mirror.target)
+    assert [(table.name, table.changes, table.bytes) for table in status.tables] == [
+        (line["table"], line["table_changes"], line["table_bytes"]) for line in (first, second)
+    ]
+    (of_run,) = status.runs
+    assert (of_run.lag_seconds, of_run.lag_bytes, of_run.warnings) == (first["lag_seconds"], 0, 0)
+
     logged = capsys.readouterr().err
     assert re.search(r"walreplay table applied table=s\.t place=\S+ run=1 action=created version=0 ", logged)
     assert re.search(r"walreplay phase name=scan target=\S+ seconds=", logged)
@@ -128,6 +135,10 @@ def test_runs_are_measured_logged_and_named_as_the_page_says(
     shown = {str(jobs.apply(number).description().toString()) for number in range(jobs.size())}
     assert shown >= {f"Some(walreplay: {what})" for what in ("scan", "decode", "fold 2 tables")}
     run(mirror, block("docs/operations.md", "walreplay status").text)
+    for command in (f"walreplay apply --captures {mirror.captures}", "walreplay status --html {tmp_path}/page.html"):
+        run(mirror, f"{command.format(tmp_path=tmp_path)} --target /data/mirror --metrics {tmp_path}/mirror.prom")
+        assert " 2.0" in (tmp_path / "mirror.prom").read_text(encoding="utf-8").partition("walreplay_table_changes{")[2]
+    assert "s.t (changelog)" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.full

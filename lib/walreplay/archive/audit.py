@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from walreplay.archive.facts import FileFacts, Open, RelationChangeCounts
+from walreplay.archive.facts import FileFacts, FileSpan, Open, Overlap, RelationChangeCounts, Torn
 from walreplay.archive.joining import NOTHING_READ, Archive, Joined, Joining, archive_of
 from walreplay.config import Settings, make_settings
 from walreplay.decode.change_batch import column_types
@@ -248,24 +248,6 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
-    """Transactions in a file that have come before; this is no fault."""
-
-    file: str
-    transactions: int
-    first_lsn: int
-    last_lsn: int
-
-
-@dataclass(frozen=True, slots=True)
-class Torn:
-    """Bytes in a file of a message whose rest never came, as its session ended there; this is no fault."""
-
-    file: str
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class TableAudit:
     """A relation and its row changes, whatever became of their transactions, copies included.
 
@@ -308,6 +290,7 @@ class AuditReport(JsonResult):
         open: transactions that have not ended where the archive does, and ``unfinished_bytes`` of a message.
         index: where the index is that was named; None for none.  ``as_indexed`` files have the bytes that it has a
             checksum of.
+        spans: the files that have commits, in the stream's order; for pictures alone.
     """
 
     captures: str
@@ -332,6 +315,7 @@ class AuditReport(JsonResult):
     seconds: float
     index: str | None = None
     as_indexed: int = 0
+    spans: tuple[FileSpan, ...] = field(default=(), repr=False)
 
     @property
     def is_whole(self) -> bool:
@@ -427,6 +411,7 @@ def _report(
         values_counted=counts is not None,
         warnings=tuple(dict.fromkeys(text for text in warnings if not text.endswith(_EXPLAINED))),
         seconds=seconds,
+        spans=tuple(findings.placed),
     )
 
 
@@ -450,6 +435,7 @@ class Findings:
     spans: dict[str, Span] = field(default_factory=dict)
     tables: dict[int, TableAudit] = field(default_factory=dict)
     coverage: list[UnbrokenFiles] = field(default_factory=list)
+    placed: list[FileSpan] = field(default_factory=list)
     open: tuple[Open, ...] = ()
     unfinished: int = 0
     changes: int = 0
@@ -505,6 +491,7 @@ class Findings:
         else:
             self.coverage[-1] = _with(self.coverage[-1], stretch)
         self._is_cut = False
+        self.placed += [facts.span] if facts.span is not None else []
 
     def _count(self, rows: RelationChangeCounts, file: str) -> None:
         table = self.tables.get(rows.oid)

@@ -55,6 +55,34 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
+class Overlap:
+    """Transactions in a file that have come before; this is no fault."""
+
+    file: str
+    transactions: int
+    first_lsn: int
+    last_lsn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Torn:
+    """Bytes in a file of a message whose rest never came, as its session ended there; this is no fault."""
+
+    file: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileSpan:
+    """A file's place in the archive's WAL: the commit LSNs in it, and how many sessions begin in it."""
+
+    file: str
+    first_lsn: int
+    last_lsn: int
+    sessions: int
+
+
+@dataclass(frozen=True, slots=True)
 class FileFacts:
     """One file of an archive, as it stands in its stream.
 
@@ -92,6 +120,13 @@ class FileFacts:
     torn_bytes: int
     unfinished_bytes: int
     warnings: tuple[str, ...]
+
+    @property
+    def span(self) -> FileSpan | None:
+        """The file's place; None of a file in which nothing commits."""
+        if self.first_lsn is None or self.last_lsn is None:
+            return None
+        return FileSpan(self.name, self.first_lsn, self.last_lsn, self.sessions)
 
     @property
     def digest(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import walreplay
+from walreplay.cli.metrics import Prometheus
 from walreplay.cli.printing import Printing, write_report, write_status
 from walreplay.cli.remedies import filled
 from walreplay.cli.running import asked, captures_given, run, run_and_print
@@ -76,11 +77,13 @@ def apply_by_source(
     *,
     captures: str | None,
     printing: Printing,
+    prometheus: Prometheus | None = None,
     **ends: Any,
 ) -> None:
     """Apply what is new of each source, or up to an end, and print it.
 
     Args:
+        prometheus: a file that gets what the target holds then.
         ends: as `walreplay.apply_sources` takes them.
     """
     _refuse_captures(captures, config)
@@ -92,6 +95,9 @@ def apply_by_source(
         quiet=printing.quiet,
     )
     _show(report, write_report, printing, _write_applied)  # also what the others have done, if one has failed
+    if prometheus is not None:
+        statuses = asked(lambda spark: walreplay.sources_status(spark, target, config, sources=names))
+        prometheus.write({of.source: of.result for of in statuses.sources}, report.results)
     report.raise_first()
 
 
@@ -136,11 +142,19 @@ def each_of(
         yield source_report.result
 
 
-def status_by_source(target: str, config: Configuration, names: Sequence[str] | None, printing: Printing) -> None:
+def status_by_source(
+    target: str,
+    config: Configuration,
+    names: Sequence[str] | None,
+    printing: Printing,
+    prometheus: Prometheus | None = None,
+) -> None:
     """Show what a target holds of each source."""
     chosen = config.chosen(names)
     report = asked(lambda spark: walreplay.sources_status(spark, target, config, sources=chosen))
     _show(report, write_status, printing, _write_standing)
+    if prometheus is not None:
+        prometheus.write({of.source: of.result for of in report.sources})
     report.raise_first()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -10,6 +11,7 @@ import typer
 
 import walreplay
 from walreplay.cli.by_source import apply_by_source, each_of, place_of, settings_of
+from walreplay.cli.metrics import Prometheus
 from walreplay.cli.printing import Printing, write_forecast, write_maintenance, write_report, write_verification
 from walreplay.cli.running import (
     AcceptChangedTables,
@@ -26,6 +28,7 @@ from walreplay.cli.running import (
     Target,
     asked,
     configuration,
+    paged,
     run_and_print,
 )
 from walreplay.console import Screen
@@ -205,7 +208,10 @@ def rebuild_command(
 
 
 @app.command("verify")
+@paged("Verification of a target")
 def verify_command(
+    *,
+    printing: Printing,
     target: Target,
     captures: Captures = None,
     rows: FromPlace = None,
@@ -228,8 +234,6 @@ def verify_command(
     config: Config = None,
     source: Sources = None,
     allow_gaps: AllowGaps = False,
-    as_json: Json = False,
-    report_file: Report = None,
     quiet: Quiet = False,
 ) -> None:
     """Compare a target's tables, value by value, with the archive or the source; exit code 3 if one differs."""
@@ -254,7 +258,7 @@ def verify_command(
         )
 
     loaded_config = configuration(config, allow_gaps=allow_gaps)
-    printing = Printing(as_json, report_file, quiet)
+    printing = replace(printing, quiet=quiet)
     place = "" if captures is None and not loaded_config.sources else captures
     results = {report.result for report in each_of(loaded_config, source, place, work, write_verification, printing)}
     if results != {"equal"}:
@@ -361,12 +365,14 @@ def _applied(
     given = {name: value for name, value in asked.items() if value is not None}
     alone = "a backfill of a part" if given.keys() & {"table", "outputs", "from_lsn"} else ""
     alone = "a dry run" if dry_run else alone  # a forecast is of one source, and so is a part
+    prometheus = Prometheus.of(given.get("metrics"), target)
+    if prometheus is not None or dry_run:
+        given.pop("metrics", None)
     if config.sources and not alone:
-        apply_by_source(target, config, names, captures=captures, printing=printing, **given)
+        apply_by_source(target, config, names, captures=captures, printing=printing, prometheus=prometheus, **given)
         return
     place, settings = place_of(config, names, captures, alone)
     if dry_run:
-        given.pop("metrics", None)
         run_and_print(
             lambda spark, progress: walreplay.forecast(spark, place, target, settings, progress=progress, **given),
             write_forecast,
@@ -380,3 +386,6 @@ def _applied(
         write_report,
         printing,
     )
+    if prometheus is not None:
+        source = settings.ledger_name
+        prometheus.write_applied(lambda spark: walreplay.status(spark, target, source), source)

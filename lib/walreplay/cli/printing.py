@@ -10,10 +10,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.cli.remedies import filled
 from walreplay.console import Screen, age, size
+from walreplay.errors import ConfigError
 from walreplay.lsn import format_lsn
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from walreplay.archive.joining import IndexReport
     from walreplay.archive.messages import Inspection
     from walreplay.job.as_of import AsOf
-    from walreplay.ledger.status import Cut, TargetStatus
+    from walreplay.ledger.status import Cut, RunStatus, TargetStatus
     from walreplay.report import Forecast, MaintenanceReport, RunReport, TableForecast, TableReport, VerifyReport
 
 
@@ -34,11 +36,21 @@ class Printing:
         report: a file that gets it as JSON, whatever is printed: a path, or a URI of a file system that Spark has.
             Under spark-submit and in jobs, Spark writes between the lines of standard output.
         quiet: no progress is shown before.
+        page: a file that gets it as a page for browsers, under a ``title``.
+
+    Raises:
+        ConfigError: what makes pages is not installed.
     """
 
     as_json: bool = False
     report: str | None = None
     quiet: bool = False
+    page: str | None = None
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        if self.page is not None:
+            refuse_missing("--html", "html", "jinja2")
 
     def show(self, values: Mapping[str, Any], write: Callable[[Screen], None]) -> None:
         """Print a result.
@@ -59,11 +71,26 @@ class Printing:
             from walreplay.session.text_files import write_text
 
             write_text(self.report, json.dumps(values, indent=2) + "\n")
+        if self.page is not None:
+            from walreplay.cli.pages import Page
+            from walreplay.session.text_files import write_text
+
+            page = Page(self.title)
+            write(page)
+            write_text(self.page, page.html(), "the page")
+
+
+def refuse_missing(option: str, extra: str, package: str) -> None:
+    """Refuse an option, before anything is done, whose package is not installed."""
+    if find_spec(package) is None:
+        remedy = f"Install it with: pip install 'walreplay[{extra}]'"
+        raise ConfigError(f"{option} needs {package}, which is not installed", remedy=remedy)
 
 
 _WRITTEN: Final = {"files": ", written as files", "statements": ", written by Spark's statements"}
 _NAMED: Final = 5  # of the tables to which the same has happened
 
+_RESULTS: Final = {True: "equal", False: "different", None: None}
 _IDENTITIES: Final = {"d": "default", "n": "nothing", "f": "full", "i": "index"}  # by pg_class.relreplident
 
 
@@ -192,11 +219,12 @@ def write_status(output: Screen, status: TargetStatus) -> None:
             output.line(f"run {run.run} is at work: {who}; {seen}")
         else:
             output.line(f"run {run.run} was interrupted: {who}; {seen}. The next run takes over", style="yellow")
+    output.pictures(status)
     names = ("run", "state", "started_at", "finished_at", "applied_lsn", "files", "transactions", "changes")
     _write_section(
         output,
-        ("run", "state", "started", "finished", "LSN", "files", "transactions", "changes", "tables", "written"),
-        [(*_values(run, names), _count(run.tables), run.writer) for run in status.runs],
+        ("run", "state", "started", "finished", "LSN", "files", "transactions", "changes", "tables", "written", "lag"),
+        [(*_values(run, names), _count(run.tables), run.writer, _lag(run)) for run in status.runs],
     )
     _write_section(
         output,
@@ -209,21 +237,24 @@ def write_status(output: Screen, status: TargetStatus) -> None:
             for item in status.open_transactions
         ],
     )
-    verified = [table for table in status.tables if table.age is not None]
+    tables = sorted(status.tables, key=lambda table: (-table.bytes, -table.changes, table.name))
     _write_section(
         output,
-        ("verified table", "result", "LSN", "when", "age", "against"),
+        ("table", "changes", "size", "verified", "LSN", "when", "age", "against"),
         [
             (
-                *(table.name, "equal" if table.is_equal else "different"),
+                *(table.name, table.changes, size(table.bytes), _RESULTS[table.is_equal]),
                 *(*_values(table, ("verified_lsn", "verified_at")), None if table.age is None else age(table.age)),
                 table.against,
             )
-            for table in verified
+            for table in tables
+            if table.changes or table.age is not None
         ],
+        "tables, with what these runs have changed in them",
     )
-    if verified and len(verified) < len(status.tables):
-        output.line(f"never verified: {_counted(len(status.tables) - len(verified), 'table')}")
+    unverified = sum(table.age is None for table in tables)
+    if unverified < len(tables):
+        output.line(f"never verified: {_counted(unverified, 'table')}")
 
 
 def write_verification(output: Screen, report: VerifyReport) -> None:
@@ -234,10 +265,12 @@ def write_verification(output: Screen, report: VerifyReport) -> None:
         f"({report.captures}) in {report.seconds:.1f} s"
     )
     output.line(f"compared at LSN {format_lsn(report.applied_lsn)}{_committed(report.applied_commit_ts)}")
+    output.pictures(report)
     names = ("name", "result", "rows", "missing", "extra", "changed")
+    worst = ("different", "not compared", "equal")
     rows = [
         (*_values(table, names), _listed([f"{name} ({count:,})" for name, count in table.columns.items()]))
-        for table in report.tables
+        for table in sorted(report.tables, key=lambda table: worst.index(table.result))
     ]
     _write_section(output, ("table", *names[1:], "columns that differ"), rows)
     for table in report.tables:
@@ -282,6 +315,10 @@ def write_as_of(output: Screen, moment: AsOf) -> None:
 
 def _lsn(lsn: int | None) -> str | None:
     return None if lsn is None else format_lsn(lsn)
+
+
+def _lag(run: RunStatus) -> str | None:
+    return None if run.lag_seconds is None else age(timedelta(seconds=run.lag_seconds))
 
 
 def _time(time: datetime | None) -> str | None:
@@ -368,6 +405,7 @@ def write_audit(output: Screen, report: AuditReport) -> None:
     )
     if report.index is not None:
         output.line(f"{_counted(report.as_indexed, 'file')} as indexed in {report.index}")
+    output.pictures(report)
     _write_coverage(output, report)
     _write_faults(output, report)
     _write_remarks(output, report)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -13,6 +14,7 @@ import typer
 import walreplay
 from walreplay.cli.by_source import each_of, named, settings_of, status_by_source
 from walreplay.cli.commands import app as app
+from walreplay.cli.metrics import Prometheus
 from walreplay.cli.printing import (
     Printing,
     write_as_of,
@@ -28,12 +30,14 @@ from walreplay.cli.running import (
     Config,
     Index,
     Json,
+    Metrics,
     Quiet,
     Report,
     Sources,
     Target,
     asked,
     configuration,
+    paged,
 )
 from walreplay.console import Screen
 from walreplay.errors import ConfigError
@@ -69,7 +73,10 @@ def index_command(
 
 
 @app.command("audit")
+@paged("Audit of an archive")
 def audit_command(
+    *,
+    printing: Printing,
     captures: Captures = None,
     index: Index = None,
     config: Config = None,
@@ -77,8 +84,6 @@ def audit_command(
     values: Annotated[
         bool, typer.Option("--values", help="Decode everything: rows, bytes and rescued values by table.")
     ] = False,
-    as_json: Json = False,
-    report_file: Report = None,
     quiet: Quiet = False,
 ) -> None:
     """Show what an archive holds, and all that is damaged or missing; exit code 3 if anything is."""
@@ -88,7 +93,7 @@ def audit_command(
     def work(spark: Any, place: str, settings: Settings, progress: Progress) -> AuditReport:
         return walreplay.audit(spark, place, index, settings, progress, values=values)
 
-    reports = each_of(loaded_config, source, captures, work, write_audit, Printing(as_json, report_file, quiet))
+    reports = each_of(loaded_config, source, captures, work, write_audit, replace(printing, quiet=quiet))
     if not all(report.is_whole for report in reports):
         raise typer.Exit(_NOT_WHOLE)
 
@@ -134,7 +139,10 @@ def inspect_command(
 
 
 @app.command("status")
+@paged("Status of a target")
 def status_command(
+    *,
+    printing: Printing,
     target: Target,
     as_of: Annotated[
         str | None,
@@ -150,15 +158,16 @@ def status_command(
     ] = None,
     config: Config = None,
     source: Sources = None,
-    as_json: Json = False,
-    report_file: Report = None,
+    metrics: Metrics = None,
 ) -> None:
     """Show a target's runs, its applied LSN, and the transactions that are still open."""
     given = named(source) if config is None and source else configuration(config)
     run_number = int(as_of) if as_of is not None and as_of.isdecimal() else None  # an LSN has a slash, a time a dash
     if table is not None and (as_of is None or run_number is not None):
         raise ConfigError("--table goes with --as-of a time or an LSN", remedy="Leave it out")
-    printing = Printing(as_json, report_file)
+    prometheus = Prometheus.of(metrics, target)
+    if metrics is not None and (prometheus is None or as_of is not None):
+        raise ConfigError("a status has metrics for Prometheus alone", remedy="Give --metrics FILE.prom, no --as-of")
     if as_of is not None and run_number is None:
         from walreplay.job.as_of import moment_of
 
@@ -173,7 +182,9 @@ def status_command(
         printing.show(cut.to_dict(), lambda output: write_cut(output, cut))
         return
     if source or given.sources:
-        status_by_source(target, given, source, printing)
+        status_by_source(target, given, source, printing, prometheus)
         return
     status = asked(lambda spark: walreplay.status(spark, target))
     printing.show(status.to_dict(), lambda output: write_status(output, status))
+    if prometheus is not None:
+        prometheus.write({"": status})

@@ -6,6 +6,8 @@ The options are annotated types, so a parameter has one meaning and one help tex
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
+from inspect import Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
@@ -101,9 +103,17 @@ Report = Annotated[
     str | None,
     typer.Option("--report", help="Write the result as JSON to this file, too (a path or URI).", metavar="FILE"),
 ]
+Html = Annotated[
+    str | None,
+    typer.Option("--html", help="Write the result to this file as a page with pictures, too.", metavar="FILE"),
+]
 Metrics = Annotated[
     str | None,
-    typer.Option("--metrics", help="Add a JSON line for each run and table; a URI is a folder.", metavar="FILE"),
+    typer.Option(
+        "--metrics",
+        help="Add a JSON line for each run and table; a URI is a folder. FILE.prom: Prometheus' text, anew each time.",
+        metavar="FILE",
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Target = Annotated[
@@ -121,3 +131,25 @@ Outputs = Annotated[
     typer.Option("--output", help=f"{', '.join(Output)}; else all that the configuration wants.", metavar="NAME"),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")]
+
+
+def paged(title: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a result that can be a page, in place of its argument ``printing``."""
+
+    def printing_of(*, as_json: Json = False, report: Report = None, page: Html = None) -> Printing:
+        return Printing(as_json, report, page=page, title=title)
+
+    def with_options(command: Callable[..., None]) -> Callable[..., None]:
+        of_command, of_result = (dict(signature(side, eval_str=True).parameters) for side in (command, printing_of))
+
+        @wraps(command)
+        def command_with_options(**arguments: Any) -> None:
+            result_arguments = {name: arguments.pop(name) for name in of_result}
+            command(**arguments, printing=printing_of(**result_arguments))
+
+        parameters = [of_command[name] for name in of_command if name != "printing"] + [*of_result.values()]
+        command_with_options.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # typer reads both
+        command_with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return command_with_options
+
+    return with_options

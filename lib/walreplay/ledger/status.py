@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -44,6 +45,8 @@ class RunStatus:
 
     Attributes:
         writer: how rows were written; None of a run that has not ended.
+        lag_seconds, lag_bytes: see `walreplay.ledger.runs.metrics_of`.
+        warnings: how many there were.
     """
 
     run: int
@@ -56,6 +59,9 @@ class RunStatus:
     changes: int | None
     tables: int | None
     writer: str | None = None
+    lag_seconds: float | None = None
+    lag_bytes: int | None = None
+    warnings: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,7 @@ class TableStatus:
         age: of that comparison.
         against: where the right rows came from.
         is_equal: it had the same rows.
+        changes: row changes in the runs that are shown, and ``bytes`` of them, decoded.
     """
 
     name: str
@@ -118,6 +125,8 @@ class TableStatus:
     age: timedelta | None = None
     against: str | None = None
     is_equal: bool | None = None
+    changes: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +194,7 @@ def status(spark: SparkSession, target: str | os.PathLike[str], source: str | No
         running = _run_at_work(state, ledger.holder)
         if state is None:
             raise nothing_applied(place, running)
-        runs = _newest_runs(session, place, state.run)
+        runs, sums = _newest_runs(session, place, state.run)
     if state.phase in WORK:
         runs = [run for run in runs if run.run != state.run]  # its row is written before its end
         runs.append(RunStatus(state.run, state.phase, state.started_at, None, None, state.files, None, None, None))
@@ -195,7 +204,7 @@ def status(spark: SparkSession, target: str | os.PathLike[str], source: str | No
         applied = runs[-1].applied_lsn
     applied_ts = None if lsn < 0 else to_datetime(commit_time)
     named = sorted(state.tables, key=lambda entry: entry.name)
-    tables = tuple(_table_status(entry) for entry in named if not entry.set_aside)
+    tables = tuple(_table_status(entry, *sums[entry.oid]) for entry in named if not entry.set_aside)
     return TargetStatus(place.text, applied, applied_ts, running, tuple(runs), tuple(_open_transactions(state)), tables)
 
 
@@ -319,22 +328,28 @@ def _run_at_work(state: State | None, holder: Holder | None) -> RunAtWork | None
     return RunAtWork(at_work(state), holder.user, holder.host, holder.pid, holder.since, holder.beat, alive)
 
 
-def _newest_runs(spark: SparkSession, target: Target, last: int) -> list[RunStatus]:
-    """Return the last runs that have ended, the newest last.
+def _newest_runs(spark: SparkSession, target: Target, last: int) -> tuple[list[RunStatus], Mapping[int, list[int]]]:
+    """Return the last runs that have ended, the newest last; and by a table's oid its changes in them, and their bytes.
 
     Args:
         last: the newest run that the ledger's state knows; where that was set back, there are others.
     """
-    table = target.ledger("runs")
+    table, sums = target.ledger("runs"), defaultdict[int, list[int]](lambda: [0, 0])
     with ledger_errors(table.text):
         if not delta.exists(spark, table):
-            return []
+            return [], sums
         runs = remembered_runs(delta.read(spark, table)).where(F.col("run") <= last)
         columns = ("run", "started_at", "finished_at", "applied_lsn", "files", "transactions", "changes", "writer")
-        shown = runs.select(*columns, F.size("tables").alias("tables"))
+        counts = (F.size("tables").alias("tables"), F.size("warnings").alias("warnings"))
+        of_tables = F.expr("transform(tables, t -> struct(t.oid, t.changes, t.bytes))").alias("of_tables")
+        shown = runs.select(*columns, "lag_seconds", "lag_bytes", *counts, of_tables)
         newest = [row.asDict() for row in shown.orderBy("run", ascending=False).limit(_RUNS_SHOWN).collect()]
+    for row in newest:
+        for oid, changes, size in row.pop("of_tables"):
+            sums[oid] = [sums[oid][0] + changes, sums[oid][1] + size]
     times = ("started_at", "finished_at")
-    return [RunStatus(state=APPLIED, **row | {name: _utc(row[name]) for name in times}) for row in reversed(newest)]
+    runs_shown = [RunStatus(state=APPLIED, **row | {name: _utc(row[name]) for name in times}) for row in newest]
+    return runs_shown[::-1], sums
 
 
 def _open_transactions(state: State) -> Iterator[PendingTransaction]:
@@ -346,8 +361,8 @@ def _open_transactions(state: State) -> Iterator[PendingTransaction]:
         )
 
 
-def _table_status(entry: MirrorEntry) -> TableStatus:
-    verified, status = entry.verified, TableStatus(entry.name, entry.table.text)
+def _table_status(entry: MirrorEntry, changes: int, size: int) -> TableStatus:
+    verified, status = entry.verified, TableStatus(entry.name, entry.table.text, changes=changes, bytes=size)
     if verified is None:
         return status
     age = datetime.now(timezone.utc) - verified.moment

@@ -52,6 +52,11 @@ def test_a_whole_archive_has_no_problems(name: str) -> None:
     assert archive.stitch.state.transactions == info["transactions_committed"]
     assert archive.stitch.state.resent == sum(one.transactions for one in found.overlaps)
     assert found.coverage[0].transactions == info["transactions_committed"]
+    spans, (whole,) = found.placed, found.coverage
+    assert [span.file for span in spans] == sorted({span.file for span in spans})
+    lsns = min(span.first_lsn for span in spans), max(span.last_lsn for span in spans)
+    assert lsns == (whole.first_lsn, whole.last_lsn)
+    assert 1 <= sum(span.sessions for span in spans) <= found.sessions
 
 
 @pytest.mark.parametrize("name", FRAMINGS)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import walreplay
-from walreplay.archive.audit import AuditReport, Overlap, Problem, TableAudit, Torn, UnbrokenFiles
-from walreplay.archive.facts import Open
+from walreplay.archive.audit import AuditReport, Problem, TableAudit, UnbrokenFiles
+from walreplay.archive.facts import Open, Overlap, Torn
 from walreplay.archive.joining import IndexReport
 from walreplay.cli import main
 from walreplay.errors import OrderError
