@@ -61,7 +61,7 @@ class Prometheus:
             gauge = Gauge(f"walreplay_{name}", text, ("target", *labels), registry=registry)
             for label_values, value in values.items():
                 if value is not None:
-                    gauge.labels(visible(self.target), *label_values).set(value)
+                    gauge.labels(*map(visible, (self.target, *label_values))).set(value)
 
         applied = {source: status for source, status in statuses.items() if status is not None}
         ends = {source: _epoch(_of_run(status, "finished_at")) for source, status in applied.items()}

@@ -341,11 +341,11 @@ def _newest_runs(spark: SparkSession, target: Target, last: int) -> tuple[list[R
         runs = remembered_runs(delta.read(spark, table)).where(F.col("run") <= last)
         columns = ("run", "started_at", "finished_at", "applied_lsn", "files", "transactions", "changes", "writer")
         counts = (F.size("tables").alias("tables"), F.size("warnings").alias("warnings"))
-        of_tables = F.expr("transform(tables, t -> struct(t.oid, t.changes, t.bytes))").alias("of_tables")
-        shown = runs.select(*columns, "lag_seconds", "lag_bytes", *counts, of_tables)
+        of_tables = [F.col(f"tables.{name}").alias(f"of_{name}") for name in ("oid", "changes", "bytes")]
+        shown = runs.select(*columns, "lag_seconds", "lag_bytes", *counts, *of_tables)
         newest = [row.asDict() for row in shown.orderBy("run", ascending=False).limit(_RUNS_SHOWN).collect()]
     for row in newest:
-        for oid, changes, size in row.pop("of_tables"):
+        for oid, changes, size in zip(row.pop("of_oid"), row.pop("of_changes"), row.pop("of_bytes"), strict=True):
             sums[oid] = [sums[oid][0] + changes, sums[oid][1] + size]
     times = ("started_at", "finished_at")
     runs_shown = [RunStatus(state=APPLIED, **row | {name: _utc(row[name]) for name in times}) for row in newest]

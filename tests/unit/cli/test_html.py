@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 import walreplay
-from support.sample_reports import CHROMIUM, HOSTILE, NAMES, PAGES, browse, page
+from support.sample_reports import CHROMIUM, HOSTILE, NAMES, PAGES, browse, page, target_status
 from walreplay.cli import main
 from walreplay.cli.pages import Page
 from walreplay.console import Screen
 from walreplay.errors import visible
+from walreplay.report import SourceReport, SourcesReport
 
 ALL_NAMES = (*HOSTILE, *NAMES)
 
@@ -147,6 +148,18 @@ def test_a_command_writes_its_page_and_prints_the_same_as_without(
     assert main([*command, "--html", str(place)]) == code
     assert capsys.readouterr().out == printed
     assert without_time(place.read_text(encoding="utf-8")) == without_time(page(name))
+
+
+def test_each_source_has_its_pictures_behind_its_name(
+    session: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    reports = [SourceReport(name, result, None, 1.0) for name, result in (("<a>", target_status()), ("b", None))]
+    monkeypatch.setitem(vars(walreplay), "sources_status", lambda *_, **__: SourcesReport(tuple(reports)))
+    given = ["--target", "out", "--source", "a", "--source", "b", "--html", str(tmp_path / "page.html")]
+    assert main(["status", *given]) == 0
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    places = [text.index(part) for part in ("<h2>source &lt;a&gt;</h2>", "<svg", "<h2>source b</h2>", "nothing was")]
+    assert places == sorted(places)
 
 
 def without_time(text: str) -> str:

@@ -20,6 +20,7 @@ from support.pages import block
 from support.sample_reports import HOSTILE, target_status
 from walreplay.cli import main
 from walreplay.cli.metrics import Prometheus
+from walreplay.errors import visible
 from walreplay.ledger.status import NothingApplied, TargetStatus
 from walreplay.report import RunReport, SourceReport, SourcesReport
 
@@ -52,7 +53,7 @@ def written(tmp_path: Path, status: TargetStatus) -> Samples:
 
 
 def test_a_status_has_numbers_of_the_target_and_of_its_tables(tmp_path: Path) -> None:
-    status = target_status(("shop.a", *HOSTILE))
+    status = target_status(("shop.a", "\ud800", *HOSTILE))
     last, table = status.runs[-1], status.tables[0]
     assert last.finished_at is not None
     assert table.verified_at is not None
@@ -67,13 +68,13 @@ def test_a_status_has_numbers_of_the_target_and_of_its_tables(tmp_path: Path) ->
         "run_warnings": last.warnings,
         "open_transactions": 1,
     }
-    assert {name for _, _, name in found} == {"", *(table.name for table in status.tables)}
+    assert {name for _, _, name in found} == {"", *(visible(table.name) for table in status.tables)}
     assert {key[0]: value for key, value in found.items() if key[2] == "shop.a"} == {
         "table_changes": table.changes,
         "table_verified_timestamp_seconds": table.verified_at.timestamp(),
         "table_equal": 1,
     }
-    never = status.tables[-1].name
+    never = visible(status.tables[-1].name)
     assert [key[0] for key in found if key[2] == never] == ["table_changes"]
 
 
