@@ -253,7 +253,7 @@ def write_status(output: Screen, status: TargetStatus) -> None:
         "tables, with what these runs have changed in them",
     )
     unverified = sum(table.age is None for table in tables)
-    if unverified < len(tables):
+    if 0 < unverified < len(tables):
         output.line(f"never verified: {_counted(unverified, 'table')}")
 
 
