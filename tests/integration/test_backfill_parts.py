@@ -125,7 +125,6 @@ def test_a_backfill_reads_no_further_than_the_index_says_and_runs_fill_it(
         return scan_each(session, tasks)
 
     monkeypatch.setattr(scanning, "scan_each", scanned)
-    monkeypatch.setattr(scanning, "LEAST_INDEXED", 0)
     # Without an index none is made; a run leaves in the one that is there, in one commit, what it has read anyway.
     walreplay.apply(spark, captures, tmp_path / "without")
     assert not (captures / "_walreplay_index").exists()
@@ -147,7 +146,6 @@ def test_a_backfill_reads_no_further_than_the_index_says_and_runs_fill_it(
     opened.clear()
     # The next run goes on inside of that file, and reads another that the index does not have; so small a run adds it.
     small.write(WIDER, m.Insert(9, row(4, "n", "n")))
-    monkeypatch.setattr(scanning, "LEAST_INDEXED", 1 << 60)
     small.apply()
     assert opened == ["003.bin", "004.bin"]
     found = walreplay.index(spark, captures)
@@ -155,7 +153,6 @@ def test_a_backfill_reads_no_further_than_the_index_says_and_runs_fill_it(
     assert len(list(captures.glob("_walreplay_index/_delta_log/*.json"))) == commits + 2
     walreplay.apply(spark, captures, tmp_path / "whole")
     assert small.rows() == rows_of(tmp_path / "whole")
-    monkeypatch.setattr(scanning, "LEAST_INDEXED", 0)
     # What the index says of files that have changed since leaves nothing out.
     small.write(T, m.Insert(9, row(5, "n")))
     (captures / "004.bin").touch()

@@ -30,7 +30,6 @@ from walreplay.config import Settings
 from walreplay.delta import statements as delta
 from walreplay.delta.target import TableName
 from walreplay.errors import CaptureError, ConfigError, OrderError, TargetError
-from walreplay.job import scanning
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.spark import captures as capture_files
@@ -66,7 +65,12 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def rows_of(spark: SparkSession, table: Path) -> dict[str, dict[str, Any]]:
-    found = spark.read.format("delta").load(str(table)).drop("scanned_as", "indexed_at", "resumes", "resume").collect()
+    found = (
+        spark.read.format("delta")
+        .load(str(table))
+        .drop("scanned_as", "archive", "indexed_at", "resumes", "resume")
+        .collect()
+    )
     assert len({one.name for one in found}) == len(found)
     return {one.name: one.asDict(recursive=True) for one in found}
 
@@ -394,15 +398,6 @@ def files_in(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in (folder, *folder.rglob("*"))}
 
 
-def rot(path: Path) -> bytes:
-    """Overwrite bytes in the middle of a file, whose length and times stay; give what it was."""
-    sound, times = path.read_bytes(), path.stat()
-    middle = len(sound) // 2
-    path.write_bytes(sound[:middle] + bytes(500) + sound[middle + 500 :])
-    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    return sound
-
-
 def test_no_command_writes_to_the_archive_unless_it_is_told_to(
     spark: SparkSession, archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -422,47 +417,6 @@ def test_no_command_writes_to_the_archive_unless_it_is_told_to(
     before = files_in(archive)
     walreplay.apply(spark, archive, tmp_path / "again")
     assert files_in(archive) == before
-
-
-def test_bytes_that_rot_behind_an_index_are_told_by_an_audit_and_stop_a_run(
-    spark: SparkSession, archive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    walreplay.index(spark, archive)
-    index = str(archive / "_walreplay_index")
-    code, found = audited(archive, capsys, "--index", index)
-    assert (code, found["as_indexed"], found["index"]) == (0, 7, index)
-    sound = rot(archive / "part004.bin")
-    # It is damage that the bytes show themselves.
-    for options in ((), ("--index", index)):
-        code, found = audited(archive, capsys, *options)
-        assert (code, found["files_read"]) == (3, 7)
-        assert "part004.bin" in {problem["file"] for problem in found["problems"]}
-    # A value that is another one, only the checksum shows.
-    path, times = archive / "part004.bin", (archive / "part004.bin").stat()
-    at = sound.index(b"@example.com")
-    path.write_bytes(sound[:at] + b"@EXAMPLE.com" + sound[at + 12 :])
-    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert audited(archive, capsys)[0] == 0
-    for _ in range(2):
-        code, found = audited(archive, capsys, "--index", index)
-        assert (code, found["as_indexed"]) == (3, 6)
-        (problem,) = found["problems"]
-        assert (problem["kind"], problem["file"]) == ("damaged", "part004.bin")
-        assert "not those that were indexed" in problem["problem"]
-        assert index in problem["remedy"]
-    # Nor is its row written over: by no run, and by no index that has to read it again.
-    with pytest.raises(CaptureError, match="not those that were indexed") as caught:
-        walreplay.apply(spark, archive, tmp_path / "mirror")
-    assert caught.value.path == "part004.bin"
-    assert not (tmp_path / "mirror" / "shop").exists()
-    os.utime(archive / "part001.bin")
-    with pytest.raises(CaptureError, match="not those that were indexed"):
-        walreplay.index(spark, archive)
-    # What the errors say to do helps.
-    path.write_bytes(sound)
-    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert audited(archive, capsys, "--index", index)[0] == 0
-    assert walreplay.apply(spark, archive, tmp_path / "mirror").transactions == 105
 
 
 @contextmanager
@@ -512,7 +466,6 @@ def test_rows_that_could_not_be_read_once_are_not_taken_for_none(
     spark: SparkSession, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     walreplay.index(spark, archive)
-    monkeypatch.setattr(scanning, "LEAST_INDEXED", 0)
     read, fails = delta.read, ["storage was away"]
 
     def failing(own: SparkSession, table: TableName, *more: Any) -> Any:
@@ -521,10 +474,9 @@ def test_rows_that_could_not_be_read_once_are_not_taken_for_none(
         return read(own, table, *more)
 
     monkeypatch.setattr(delta, "read", failing)
-    report = walreplay.backfill(spark, archive, tmp_path / "mirror", until_lsn="0/1959EA0")
-    assert (report.transactions, len(report.warnings), fails) == (105, 1, [])
-    assert "storage was away" in report.warnings[0]
-    # The run has found them there when it wrote what it had found itself.
+    with pytest.raises(TargetError, match="storage was away"):
+        walreplay.backfill(spark, archive, tmp_path / "mirror", until_lsn="0/1959EA0")
+    assert walreplay.backfill(spark, archive, tmp_path / "mirror", until_lsn="0/1959EA0").transactions == 105
     assert len(rows_of(spark, archive / "_walreplay_index")) == 7
 
 

@@ -6,7 +6,7 @@ And an index in memory, with which archives are joined without Spark.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from support.reference import Transactions
@@ -15,8 +15,9 @@ from walreplay.archive.index import IndexedFile
 from walreplay.archive.joining import Archive, Joined, Joining
 from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
+from walreplay.decode.proof import NOTHING, Proof
 from walreplay.decode.summary import FileScan
-from walreplay.errors import CaptureError, TruncatedMessage, WalReplayError
+from walreplay.errors import TruncatedMessage, WalReplayError
 from walreplay.ledger.state import from_json
 from walreplay.lsn import to_datetime
 from walreplay.progress import Progress
@@ -25,7 +26,7 @@ from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import read_messages
 from walreplay.spark.captures import CaptureFile
 from walreplay.spark.workers.scan import scan_of
-from walreplay.stream.plan import Resume
+from walreplay.stream.plan import Plan, Resume
 
 _CHANGES = {m.Insert: 0, m.Update: 1, m.Delete: 2}
 
@@ -156,6 +157,12 @@ class MemoryIndex:
     def name_of(self, path: str) -> str:
         return path
 
+    def proof_of(self, path: str) -> Proof:
+        return self.rows[path].proof if path in self.rows else NOTHING
+
+    def proving(self, plan: Plan) -> Plan:
+        return plan
+
     def rows_of(self, files: Sequence[CaptureFile]) -> list[IndexedFile | None]:
         rows = (self.rows.get(file.path) for file in files)
         return [row if row is not None and row.is_of(file) else None for row, file in zip(rows, files, strict=True)]
@@ -164,8 +171,6 @@ class MemoryIndex:
         for file in files:
             row = self.rows.get(file.facts.name)
             if renews or row is None or not row.is_of(file.facts):
-                if row is not None and row.is_of(file.facts) and row.checksum != file.facts.checksum:
-                    raise self.other_bytes(file.facts.name, row.length, row.length)
                 self.rows[file.facts.name] = IndexedFile.of(file, "", self.rows)
                 self.facts[file.facts.name] = file.facts
                 if file.resume is not None:
@@ -173,9 +178,6 @@ class MemoryIndex:
 
     def resume_of(self, row: IndexedFile) -> Resume | None:
         return from_json(Resume, next(self.resumes[name] for name, other in self.rows.items() if other == row))
-
-    def other_bytes(self, name: str, indexed_length: int, length: int) -> CaptureError:
-        return CaptureError("other bytes", path=name)
 
 
 def listed_of(files: Mapping[str, bytes]) -> list[CaptureFile]:
@@ -200,10 +202,13 @@ class MemoryArchive:
         scanned: the files that the last join has read.
     """
 
-    def __init__(self, index: MemoryIndex | None = None, settings: Settings | None = None) -> None:
+    def __init__(
+        self, index: MemoryIndex | None = None, settings: Settings | None = None, *, writes: bool = True
+    ) -> None:
         self.index = index or MemoryIndex()
         self.settings = settings or Settings()
         self.scanned: list[str] = []
+        self.writes = writes
 
     def is_known(self, files: Mapping[str, bytes]) -> bool:
         """Return whether the index has the files as they are now, so that none need be read."""
@@ -226,9 +231,11 @@ class MemoryArchive:
 class _Joining(Joining):
     def __init__(self, place: Archive, files: Mapping[str, bytes], lenient: bool, archive: MemoryArchive) -> None:
         rows, resume = place.certain()
-        super().__init__(place, lenient=lenient, write=archive.index.add, rows=rows, resume=resume)
+        write = archive.index.add if archive.writes else None
+        super().__init__(place, lenient=lenient, write=write, rows=rows, resume=resume)
         self._contents, self._scanned = files, archive.scanned
 
     def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
         self._scanned += tasks
-        return scans_of(self._contents, tasks)
+        proofs = {path: replace(task, proof=self._index.proof_of(path)) for path, task in tasks.items()}
+        return scans_of(self._contents, proofs)

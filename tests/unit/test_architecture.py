@@ -43,7 +43,7 @@ LAYERS = (
 
 FLOORS = {
     "decode": (
-        ("announcements", "compile", "partitions"),
+        ("announcements", "compile", "partitions", "proof"),
         ("kernels",),
         ("placing",),
         ("change_batch", "columns", "walk"),

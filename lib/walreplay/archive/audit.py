@@ -340,8 +340,8 @@ def audit(
 
     Args:
         captures: the folder (or file, or glob) of the capture files.
-        index: the place of an index.  Each file's bytes are compared with the checksum that it has of them, and files
-            that it lacks are added to it; if it cannot be written, the audit goes on.  None writes nothing anywhere.
+        index: the place of an index, to which files are added that it lacks; if it cannot be written, the audit goes
+            on.  None takes the configuration's, or that in the captures' folder, if it is there, and writes nothing.
         config: as `walreplay.apply` takes it.
         progress: told how far it is.
         values: decode everything, to count rows, bytes and rescued values by table.
@@ -354,13 +354,13 @@ def audit(
         write = None if index is None else archive.index.add_sound  # the next audit finds differing rows, too
         joining = Joining(archive, lenient=True, write=write)
         findings, agreeing = Findings(archive.index.name_of), 0
+        for error in archive.errors or ():
+            findings.note(error)
         for joined in joining.run():
             findings.take(joined)
-            if index is not None and joined.facts is not None:
-                compared = archive.index.compare(joined.facts)
-                agreeing += compared is True  # False: the index has no row to compare with
-                if isinstance(compared, CaptureError):
-                    findings.note(compared)
+            agreeing += joined.is_proved
+            if joined.differs is not None:
+                findings.note(joined.differs)
         plan = findings.plan_of(joining.stitch)
         if plan is not None and findings.resent:
             archive.progress.stage("compare copies", None)
@@ -374,7 +374,8 @@ def audit(
             for problem in problems:
                 findings.note(problem)
         report = _report(str(captures), archive, joining, findings, plan, counts, time.monotonic() - began)
-        return report if index is None else replace(report, index=archive.index.table.text, as_indexed=agreeing)
+        has_index = index is not None or archive.errors is not None
+        return replace(report, index=archive.index.table.text, as_indexed=agreeing) if has_index else report
 
 
 def _report(

@@ -88,7 +88,7 @@ class FileFacts:
 
     Attributes:
         name: its path below the archive's folder.
-        length, checksum: of the bytes as stored (CRC-32); ``size`` is that of the bytes decompressed.
+        length, checksum: of the bytes as stored (`walreplay.decode.proof`); ``size`` is that of those decompressed.
         modified: µs since 1970.
         first_lsn, last_lsn: the least and the greatest commit LSN of those that commit in it, and when these did.
         transactions: how many commit in it; ``resent`` of them have come before.
@@ -103,7 +103,7 @@ class FileFacts:
     length: int
     modified: int
     size: int
-    checksum: int
+    checksum: str
     framing: str | None
     compression: str | None
     first_lsn: int | None
@@ -143,12 +143,14 @@ class FoundFile:
             where this one is to be read again.
         resume: where the stream goes on behind it, as JSON; None of most.
         gap: something is missing in front of it, or is wrong with it, which the facts' warnings name.
+        differs: its bytes are not those that the index knew.
     """
 
     facts: FileFacts
     behind: str | None
     resume: str | None = None
     gap: bool = False
+    differs: bool = False
 
 
 class Recording:
@@ -207,7 +209,8 @@ class Recording:
                     replace(segment, seam=segment.seam and replace(segment.seam, data=b""))
                     for segment in deferred.segments
                 ]
-        self._files.append(FoundFile(facts, behind, None if resume is None else to_json(resume), bool(gaps)))
+        text = None if resume is None else to_json(resume)
+        self._files.append(FoundFile(facts, behind, text, bool(gaps), scan.differs))
         return facts
 
     def _facts(self, stitch: Stitch, scan: FileScan, modified: int, gaps: Sequence[str]) -> FileFacts:

@@ -1,7 +1,12 @@
 """The index of an archive: a Delta table with one row for each capture file, and each way in which it was read.
 
-A row has facts and checksums of a file.  The index is no part of what a run applies: each run scans its files itself.
+A row has facts of a file, and the checksum that proves its bytes.  What a run applies comes from its own scan, which
+has to agree: `ArchiveIndex.check` compares the listing, and each reader proves what it reads (`ScanTask.proof`).
 Files are scanned again if the index is lost or this version cannot read it.
+
+Rows are not signed.  One that was changed contradicts its file, which is named as soon as it is read; one that was
+taken out leaves a file among indexed ones, as the ``stream`` of the rows behind it counts it.  Who can write rows could
+make any chain of digests anew: an index is as safe as its place, which `index` in the configuration may put elsewhere.
 
 `ArchiveIndex` writes what a `Recording` has collected: by MERGE on the file's name and way, or by an append where all
 of them are new.  Of two writers at the same time one tries again.  An append and a MERGE may miss each other and leave
@@ -15,10 +20,11 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields, replace
 from datetime import datetime, timedelta, timezone
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -26,18 +32,20 @@ from pyspark.sql import functions as f
 
 from walreplay.archive.facts import FileFacts, FoundFile, Open, RelationChangeCounts
 from walreplay.config import Settings
+from walreplay.decode.proof import ACCEPT, NOTHING, Proof
 from walreplay.decode.scan import Until
 from walreplay.delta import statements as delta
 from walreplay.delta.local import newest_version
 from walreplay.delta.target import TableName, Target
-from walreplay.errors import CaptureError, ConfigError, TargetError, WalReplayError
+from walreplay.errors import CaptureError, ConfigError, NotACapture, OrderError, TargetError, WalReplayError
 from walreplay.ledger.state import from_json
+from walreplay.listing import sort_key
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.session.failures import failure_of, is_refused
 from walreplay.session.isolation import one_name, session_with
 from walreplay.session.reach import folder_of
-from walreplay.spark.captures import INDEX_FOLDER, CaptureFile, root_of
-from walreplay.stream.plan import Resume
+from walreplay.spark.captures import INDEX_FOLDER, CaptureFile, list_captures, root_of
+from walreplay.stream.plan import Plan, Resume
 from walreplay.writing.by_files import choose_writer
 from walreplay.writing.by_statements import Append
 
@@ -45,7 +53,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-FORMAT: Final = 13
+FORMAT: Final = 14
 """To be raised with each change of the facts, or of a `Resume`: files are scanned again then."""
 
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
@@ -75,31 +83,35 @@ SCHEMA: Final = pa.schema(
         ("indexed_at", _TIMESTAMP),
         ("facts", pa.string()),
         ("scanned_as", pa.string()),
+        ("archive", pa.string()),
         ("stream", pa.string()),
         ("gap", pa.bool_()),
         ("resumes", pa.bool_()),
         ("resume", pa.string()),
     ]
 )
-"""``facts`` is a digest of the facts, ``scanned_as`` says how the file was read; ``stream`` is a checksum of all files
-up to this one, NULL where one of them has no row; ``gap`` and ``resume`` are a `FoundFile`'s, the latter if it
-``resumes``."""
+"""``facts`` is a digest of the facts, ``scanned_as`` says how the file was read; ``archive`` is the captures' folder of
+an index elsewhere; ``stream`` is a checksum of all files up to this one, NULL where one of them has no row as it is;
+``gap`` and ``resume`` are a `FoundFile`'s, the latter if it ``resumes``."""
+
+_NAMES: Final = pa.schema([("name", pa.string()), ("archive", pa.string())])
 
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _TRIES: Final = 12
 _APPEND_TRIES: Final = 3
 
-_FEW_NAMES: Final = 100
-
 _SAME: Final = "t.name = s.name AND t.scanned_as = s.scanned_as"
 """Targets may read an archive in several ways, and archives may share an index: none is to overwrite another's rows."""
 
 _KEPT: Final = (
-    *("name", "length", "unix_micros(modified) AS modified", "checksum", "facts", "scanned_as", "stream", "gap"),
-    *("resumes", "transactions", "resent", "changes", "sessions", "first_lsn", "last_lsn"),
+    *("name", "archive", "length", "unix_micros(modified) AS modified", "checksum", "facts", "scanned_as", "stream"),
+    *("gap", "resumes", "transactions", "resent", "changes", "sessions", "first_lsn", "last_lsn"),
     *("unix_micros(last_commit_ts) AS last_commit", "warnings", "unix_micros(indexed_at) AS indexed"),
 )
+
+_GONE: Final = "the file was indexed, and is gone or empty"
+_STRANGE: Final = "the file was not indexed, and is among files that were, with nothing between them"
 
 _APPENDS: Final = "walreplay index"  # What appends are numbered for, so that of two at the same time one fails
 
@@ -173,7 +185,7 @@ class IndexedFile:
 
     length: int
     modified: int
-    checksum: int
+    checksum: str
     facts: str
     scanned_as: str
     stream: str | None
@@ -197,7 +209,7 @@ class IndexedFile:
         stream = "" if is_first else None if before is None else before.stream
         return cls(
             *(facts.length, facts.modified, facts.checksum, facts.digest, scanned_as),
-            stream=None if stream is None else _stream(stream, facts.name, facts.length, facts.checksum),
+            stream=None if stream is None else _stream(stream, facts.name, Proof(facts.length, facts.checksum)),
             gap=file.gap,
             resumes=file.resume is not None,
             transactions=facts.transactions,
@@ -210,6 +222,11 @@ class IndexedFile:
             warnings=facts.warnings,
         )
 
+    @property
+    def proof(self) -> Proof:
+        """What proves the file's bytes."""
+        return Proof(self.length, self.checksum)
+
     def is_of(self, file: CaptureFile | FileFacts) -> bool:
         """Whether a file seems to be as it was."""
         return (self.length, self.modified) == (file.length, file.modified)
@@ -221,8 +238,16 @@ class IndexedFile:
         return until.is_before(self.last_lsn, self.last_commit - POSTGRES_EPOCH_UNIX_MICROS)
 
 
-def _stream(before: str, name: str, length: int, checksum: int) -> str:
-    return hashlib.sha256(repr((before, name, length, checksum)).encode("utf-8", "surrogatepass")).hexdigest()
+def _stream(before: str, name: str, proof: Proof) -> str:
+    text = repr((before, name, proof.length, proof.checksum))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _followed(stream: str | None, name: str, row: IndexedFile) -> str:
+    """Return the stream of a file's row if it follows that of the files in front, and another text if it does not."""
+    if stream is None and row.stream is not None:  # in front of the first file others may have been cleared away
+        return row.stream
+    return _stream(stream or "", name, row.proof)
 
 
 def in_order(names: Sequence[str], rows: Sequence[IndexedFile | None]) -> list[IndexedFile]:
@@ -231,34 +256,57 @@ def in_order(names: Sequence[str], rows: Sequence[IndexedFile | None]) -> list[I
     What is in a file depends on those in front of it.  So where one was added, removed or changed, or something is
     missing, the rows behind it are not certain.
     """
-    stream, certain = "", list[IndexedFile]()
+    stream, certain = None, list[IndexedFile]()
     for name, row in zip(names, rows, strict=True):
-        if row is None:
-            break
-        stream = _stream(stream, name, row.length, row.checksum)
-        if row.stream != stream:
+        stream = "" if row is None else _followed(stream, name, row)
+        if row is None or row.stream != stream:
             break
         certain.append(row)
     return certain
 
 
+def sessions_of(
+    files: Sequence[CaptureFile], rows: Sequence[IndexedFile | None], session: int
+) -> dict[Proof, tuple[str, int]]:
+    """Return files by their bytes, each with the session that it ends in, from that of the last one backwards."""
+    sessions: dict[Proof, tuple[str, int]] = {}
+    for file, row in zip(reversed(files), reversed(rows), strict=True):
+        if row is None:
+            break
+        sessions.setdefault(row.proof, (file.path, session))
+        session -= row.sessions + row.gap  # behind a gap another one begins
+    return sessions
+
+
 class ArchiveIndex:
     """The index of one archive.
+
+    Args:
+        captures: the folder, file or glob of which files are listed.
+        table: where the index is; None for the configuration's place, or the one in the archive's folder.
 
     Attributes:
         table: where it is.
     """
 
-    def __init__(self, spark: SparkSession, table: TableName, home: str, settings: Settings) -> None:
-        self._spark = spark
-        self.table = table
-        self._home = home
-        self._how = f"{FORMAT} {settings.framing} {settings.source_codec}"
-        if table.path is None or not _plain(table.path).startswith(f"{_plain(home)}/"):
-            # Another archive may have files of the same names, lengths and times.
-            self._how += f" {home}"
+    def __init__(
+        self,
+        spark: SparkSession,
+        captures: str,
+        files: Sequence[CaptureFile],
+        settings: Settings,
+        table: str | None = None,
+    ) -> None:
+        self._spark, self._settings = spark, settings
+        self._root, self._home = root_of(captures), home_of(captures, files)
+        self.table = table_of(table or settings.index, self._home)
+        # Another archive may have files of the same names, lengths and times; one with its index inside may be moved.
+        is_inside = self.table.path is not None and _plain(self.table.path).startswith(f"{_plain(self._home)}/")
+        self._archive = "" if is_inside else self._home
+        self._how = f"{FORMAT} {settings.framing} {settings.source_codec} {self._archive}".rstrip()
         self._rows: dict[str, IndexedFile] | None = None
-        self._names: frozenset[str] | None = None
+        self._proved = dict[str, IndexedFile]()  # however files were read, the longest row of each
+        self._lengths = dict[str, int]()  # of the files that are listed
         self._seen: int | None = None  # the version of the table that `_rows` is of
         self._has_doubles = False
 
@@ -272,16 +320,57 @@ class ArchiveIndex:
         indexed = (rows.get(self.name_of(file.path)) for file in files)
         return [row if row is not None and row.is_of(file) else None for row, file in zip(indexed, files, strict=True)]
 
-    def compare(self, facts: FileFacts) -> CaptureError | bool:
-        """Compare a file that was read with its row: an error if the row is of other bytes; False if there is no row.
+    def proof_of(self, path: str) -> Proof:
+        """Return what proves a file's bytes, of one without a row `NOTHING`."""
+        self._read()
+        row = self._proved.get(self.name_of(path))
+        return NOTHING if row is None else row.proof
 
-        A file that has grown since is not compared.
+    def proving(self, plan: Plan, *, whole: bool = False) -> Plan:
+        """Return a plan by which decoding proves the files that no scan has proved: of earlier runs, or all."""
+        files = (
+            replace(file, proof=self.proof_of(file.path)) if whole or not file.scanned else file for file in plan.files
+        )
+        return replace(plan, files=tuple(files))
+
+    def check(self, files: Sequence[CaptureFile]) -> list[CaptureError]:
+        """Compare a listing with the index, and return what is wrong; files behind the indexed ones are right.
+
+        Raises:
+            TargetError: the index cannot be read.
         """
-        row = self._read().get(facts.name)
-        if row is None or row.length < facts.length:
-            return False
-        same = (row.length, row.checksum) == (facts.length, facts.checksum)
-        return True if same else self.other_bytes(facts.name, row.length, facts.length)
+        self._read()
+        listed = {self.name_of(file.path): file for file in files}
+        self._lengths = {name: file.length for name, file in listed.items()}
+        proved = {name: row for name, row in self._proved.items() if name in listed or self._would_list(name)}
+        times = {name: entry.modified for entries in (proved, listed) for name, entry in entries.items()}
+        errors, unproved, stream = list[CaptureError](), list[CaptureError](), None
+        for name in sorted(times, key=lambda name: sort_key(self._settings.file_order, name, times[name])):
+            row, file = proved.get(name), listed.get(name)
+            path = f"{self._home}/{name}" if file is None else file.path
+            if row is None:
+                unproved.append(NotACapture(_STRANGE, path=path, remedy=f"Take it out of the captures; {ACCEPT}"))
+                continue
+            stream = _followed(stream, name, row)
+            if stream == row.stream:  # when they were indexed, nothing was between the files up to this one
+                errors += unproved
+                unproved = []
+            if file is None:
+                copies = [other for other in listed if other not in proved and listed[other].length == row.length]
+                problem = "; ".join([_GONE, *(f"{other}, which was not, has as many bytes" for other in copies[:1])])
+                errors.append(OrderError(problem, path=path, remedy=f"Bring it back under its name; {ACCEPT}"))
+            elif file.length != row.length:
+                problem = f"the file had {row.length:,} bytes when it was indexed, and has {file.length:,}"
+                error = CaptureError(problem, path=path, remedy=f"Restore it; {ACCEPT}")
+                (errors if file.length < row.length else unproved).append(error)  # a file that was the last may grow
+        return errors
+
+    def _would_list(self, name: str) -> bool:
+        """Return whether a file of that name would be among those that are listed, if it were there."""
+        path, root = _plain(f"{self._home}/{name}"), _plain(self._root)
+        pattern = self._settings.file_pattern
+        is_below = self._home == self._root or path == root or fnmatchcase(path, root)
+        return is_below and (pattern is None or fnmatchcase(name.rpartition("/")[2], pattern))
 
     def resume_of(self, row: IndexedFile) -> Resume | None:
         """Return where the stream goes on behind a file, with names for paths; None if that is no longer there."""
@@ -289,15 +378,6 @@ class ArchiveIndex:
             kept = delta.read(spark, self.table).where("resumes").where(f.col("scanned_as") == row.scanned_as)
             rows = kept.where(f.col("stream") == f.lit(row.stream)).select("resume").limit(1).collect()
         return from_json(Resume, rows[0].resume) if rows else None
-
-    def other_bytes(self, name: str, indexed_length: int, length: int) -> CaptureError:
-        """Make the error for a file that is not the one that was indexed."""
-        change = f" (it had {indexed_length:,} bytes, and has {length:,})" if indexed_length != length else ""
-        return CaptureError(
-            f"the file's bytes are not those that were indexed{change}",
-            path=name,
-            remedy=f"Restore the file; or, if it is right, delete the index ({self.table.text}), and make it again",
-        )
 
     def add(self, files: Sequence[FoundFile], *, renews: bool = True) -> None:
         """Write the rows of files that are not there yet, in one commit.
@@ -307,11 +387,11 @@ class ArchiveIndex:
                 than who wrote them, where its stream begins and which files it has, lets them stay.
 
         Raises:
-            CaptureError: a file has other bytes than its row says, though its length and its time are the same.
             TargetError: the index cannot be written to.
         """
         if not files and not self._has_doubles:
             return
+        self.forget([file.facts.name for file in files if file.differs])
         with index_errors(self.table.text):
             for _ in range(_APPEND_TRIES):
                 with session_with(self._spark, delta.FEW_ROWS) as spark:
@@ -321,8 +401,13 @@ class ArchiveIndex:
                     append = writer.begin_append(spark, delta.TableDefinition(self.table, SCHEMA), create=is_new)
                     if self._seen is None or self._seen != self._version():  # somebody may have written since
                         self._rows = None
-                    rows = self._read([name for file in files for name in (file.facts.name, file.behind) if name])
-                    new_files = [file for file in files if not self._is_there(file.facts, rows) or renews]
+                    rows = self._read()
+                    kept_rows = {} if renews else rows
+                    new_files = [
+                        file
+                        for file in files
+                        if (row := kept_rows.get(file.facts.name)) is None or not row.is_of(file.facts)
+                    ]
                     # An append would leave an old row beside the new one, so these are merged.
                     is_merged = self._has_doubles or any(file.facts.name in rows for file in new_files)
                     new_rows = self._new_rows(new_files, rows)
@@ -335,40 +420,44 @@ class ArchiveIndex:
                 # Somebody else has appended; or his clock is wrong, and no number is higher than his.
                 self._rows = None
             if new_rows or self._has_doubles:
-                self._merge(new_rows)
+                self._merge(new_rows, SCHEMA, f"{_SAME} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
 
     def add_sound(self, files: Sequence[FoundFile]) -> None:
-        """Write the rows of files, but of those that have other bytes than they had.
+        """Write the rows of files, but of those that have other bytes than they had."""
+        self.add([file for file in files if not file.differs])
 
-        Raises:
-            TargetError: the index cannot be read or written.
-        """
-        self.add([file for file in files if not isinstance(self.compare(file.facts), CaptureError)])
-
-    def _is_there(self, facts: FileFacts, rows: Mapping[str, IndexedFile]) -> bool:
-        """Return whether a file as it is has a row; refuse one whose bytes alone have changed."""
-        row = rows.get(facts.name)
-        if row is None or not row.is_of(facts):
-            return False
-        if row.checksum != facts.checksum:
-            raise self.other_bytes(facts.name, row.length, facts.length)
-        return True
+    def forget(self, names: Collection[str]) -> None:
+        """Remove the rows of files, however these were read."""
+        if names:
+            with index_errors(self.table.text):
+                on = "t.name = s.name AND t.archive = s.archive"
+                self._merge([(name, self._archive) for name in names], _NAMES, f"{on} WHEN MATCHED THEN DELETE")
+            self._rows = None
 
     def _new_rows(self, files: Sequence[FoundFile], rows: dict[str, IndexedFile]) -> list[tuple[Any, ...]]:
         """Return the rows of files that are not there yet, and add them to those that are."""
         new_rows = []
         for file in files:
             facts = file.facts
+            before = rows.get(file.behind or "")
+            if before is not None and before.length < self._lengths.get(file.behind or "", 0):
+                file = replace(file, behind=None)  # the file in front has grown, and was not read as a whole
             row, earlier = IndexedFile.of(file, self._how, rows), rows.get(facts.name)
             if earlier is not None and earlier == replace(row, resumes=row.resumes or earlier.resumes):
                 continue
-            rows[facts.name] = row
+            rows[facts.name] = self._proved[facts.name] = row
             values = list(astuple(facts))
             values[_MODIFIED] = _UNIX_EPOCH + timedelta(microseconds=facts.modified)
-            values += (datetime.now(timezone.utc), row.facts, row.scanned_as)
+            values += (datetime.now(timezone.utc), row.facts, row.scanned_as, self._archive)
             values += (row.stream, row.gap, row.resumes, file.resume)
             new_rows.append(tuple(values))
         return new_rows
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no file of the archive."""
+        self._read()
+        return not self._proved
 
     def exists(self) -> bool:
         """Return whether there is an index.
@@ -379,32 +468,28 @@ class ArchiveIndex:
         with index_errors(self.table.text):
             return delta.exists(self._spark, self.table)
 
-    def _read(self, names: Sequence[str] | None = None) -> dict[str, IndexedFile]:
-        """Return the rows, by name; what could not be read is read again by the next call.
-
-        Args:
-            names: those that are asked for; of some, the files of the table are not read that cannot have them.
-        """
-        asked_names = None if names is None or len(names) > _FEW_NAMES else frozenset(names)
-        if self._rows is not None and (self._names is None or (asked_names is not None and asked_names <= self._names)):
+    def _read(self) -> dict[str, IndexedFile]:
+        """Return the rows, by name; what could not be read is read again by the next call."""
+        if self._rows is not None:
             return self._rows
-        self._rows, result, self._seen = None, dict[str, IndexedFile](), self._version()
+        result, proved, self._seen = dict[str, IndexedFile](), dict[str, IndexedFile](), self._version()
         with index_errors(self.table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
             if not delta.exists(spark, self.table):
-                self._rows, self._names = result, None
+                self._rows, self._proved = result, proved
                 return result
-            kept = delta.read(spark, self.table)
-            if asked_names is not None:
-                kept = kept.where(f.col("name").isin(sorted(asked_names)))
-            rows = kept.selectExpr(*_KEPT).collect()
-            matching = [row for row in rows if row.scanned_as == self._how]
-            for row in sorted(matching, key=lambda row: row.indexed):  # of two rows of a file the later one counts
-                values = row.asDict()
-                name, _, warnings = values.pop("name"), values.pop("indexed"), tuple(values.pop("warnings"))
-                result[name] = IndexedFile(**values, warnings=warnings)
+            rows = delta.read(spark, self.table).selectExpr(*_KEPT).collect()
+        for row in sorted(rows, key=lambda row: row.indexed):  # of two rows of a file the later one counts
+            values = row.asDict()
+            name, archive, _, warnings = map(values.pop, ("name", "archive", "indexed", "warnings"))
+            indexed = IndexedFile(**values, warnings=tuple(warnings))
+            if row.scanned_as == self._how:
+                result[name] = indexed
+            if archive == self._archive and row.scanned_as.startswith(f"{FORMAT} "):
+                longest = proved.get(name)
+                proved[name] = indexed if longest is None or longest.length <= indexed.length else longest
         is_old = any(not row.scanned_as.startswith(f"{FORMAT} ") for row in rows)  # useless to this version
-        self._rows, self._names = result, asked_names
-        self._has_doubles = len(result) < len(matching) or is_old
+        self._rows, self._proved = result, proved
+        self._has_doubles = len(result) < sum(row.scanned_as == self._how for row in rows) or is_old
         return result
 
     def _version(self) -> int | None:
@@ -412,17 +497,14 @@ class ArchiveIndex:
         folder = folder_of(self._spark, self.table.path)
         return None if folder is None else newest_version(folder)
 
-    def _merge(self, rows: Sequence[tuple[Any, ...]]) -> None:
+    def _merge(self, rows: Sequence[tuple[Any, ...]], schema: pa.Schema, on: str) -> None:
         view = f"walreplay_index_{uuid.uuid4().hex}"
         for tries_left in reversed(range(_TRIES)):
             try:
                 with session_with(self._spark, delta.FEW_ROWS_REWRITTEN) as spark:
-                    delta.local_rows(spark, rows, SCHEMA).createOrReplaceTempView(view)
+                    delta.local_rows(spark, rows, schema).createOrReplaceTempView(view)
                     try:
-                        spark.sql(
-                            f"MERGE INTO {self.table.sql} AS t USING {view} AS s ON {_SAME} "
-                            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-                        ).collect()
+                        spark.sql(f"MERGE INTO {self.table.sql} AS t USING {view} AS s ON {on}").collect()
                     finally:
                         spark.catalog.dropTempView(view)
                     if self._has_doubles:
@@ -441,6 +523,34 @@ class ArchiveIndex:
             f"AND (t.indexed_at < s.newest OR NOT startswith(t.scanned_as, '{FORMAT} ')) WHEN MATCHED THEN DELETE"
         ).collect()
         self._has_doubles = False
+
+
+def list_beside(
+    spark: SparkSession, captures: str, settings: Settings, table: str | None = None
+) -> tuple[list[CaptureFile], ArchiveIndex, list[CaptureError] | None]:
+    """List captures, and compare the listing with their index: see `ArchiveIndex.check`; None if there is no index."""
+    files = list_captures(spark, captures, settings)
+    index = ArchiveIndex(spark, captures, files, settings, table)
+    if not index.exists():
+        return files, index, None
+    errors = index.check(files)
+    if errors:  # the index may know what has come since the files were listed
+        files = list_captures(spark, captures, settings)
+        errors = index.check(files)
+    return files, index, errors
+
+
+def allowed(errors: Sequence[CaptureError], settings: Settings) -> list[str]:
+    """Return as warnings what a listing has that is wrong beside its index.
+
+    Raises:
+        CaptureError: gaps are not allowed.
+    """
+    if errors and not settings.allow_gaps:
+        if len(errors) > 1:
+            errors[0].problem += f" ({len(errors) - 1:,} more are not as indexed; walreplay audit names all)"
+        raise errors[0]
+    return [f"{error.path}: {error.problem} (gaps are allowed)" for error in errors]
 
 
 def _is_committed(append: Append, commit: delta.CommitId) -> bool:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.archive.facts import FileFacts, FoundFile, Recording
-from walreplay.archive.index import ArchiveIndex, IndexedFile, home_of, in_order, table_of
+from walreplay.archive.index import ArchiveIndex, IndexedFile, allowed, in_order, list_beside, sessions_of
 from walreplay.config import Settings, make_settings
 from walreplay.decode.files import ScanTask
+from walreplay.decode.proof import other_bytes
 from walreplay.decode.summary import FileScan
 from walreplay.decode.walk import Place
 from walreplay.delta import statements as delta
@@ -38,7 +39,7 @@ from walreplay.report import JsonResult
 from walreplay.session import steps
 from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import own_session, quiet_queries, set_for_a_while
-from walreplay.spark.captures import CaptureFile, confirm_holes, list_captures, scan_each
+from walreplay.spark.captures import CaptureFile, confirm_holes, scan_each
 from walreplay.stream.duplicates import DuplicateFileError
 from walreplay.stream.plan import Resume
 from walreplay.stream.stitch import Stitch, end_of
@@ -67,6 +68,8 @@ class Joined:
         start_place: the place in front of it, as far as that was known.
         gaps: what is wrong with it, or missing in front of it; None of these where gaps are not allowed.
         hole: according to the files' numbers something is missing in front of it.
+        differs: its bytes are not those that the index knows.
+        is_proved: all of them are.
     """
 
     file: CaptureFile
@@ -75,6 +78,8 @@ class Joined:
     start_place: Place | None
     gaps: tuple[WalReplayError, ...] = ()
     hole: Hole | None = None
+    differs: CaptureError | None = None
+    is_proved: bool = False
 
 
 class Joining:
@@ -99,10 +104,8 @@ class Joining:
         self.stitch = Stitch(
             resume, wants_origin=settings.wants_origin, allow_gaps=lenient, announcements=settings.announcements
         )
-        session, indexed = 0 if resume is None else resume.place.session, self.stitch.state.duplicate_files.indexed
-        for file, row in zip(archive.files[len(rows) - 1 :: -1], reversed(rows), strict=False):
-            indexed.setdefault((row.length, row.checksum), (file.path, session))
-            session -= row.sessions + row.gap  # behind a gap another one begins
+        session = 0 if resume is None else resume.place.session
+        self.stitch.state.duplicate_files.indexed = sessions_of(archive.files[: len(rows)], rows, session)
         self.unwritten: TargetError | None = None
         self._resume, begin = resume, len(rows)
         if resume is not None and not resume.done:
@@ -113,6 +116,7 @@ class Joining:
         self._progress = archive.progress
         self._lenient = lenient
         self._write_rows = write
+        self._takes_checksums = write is not None or archive.errors is not None
         self._framing = None if settings.framing == "auto" else Framing(settings.framing)
         self._codec = settings.source_codec
         self._recording = Recording(self.stitch, archive.index.name_of)
@@ -170,11 +174,13 @@ class Joining:
         )
         if self._again and self._resume is not None and file is self.files[0]:
             task = self.stitch.next_scan(self._framing, self._codec)
-            return replace(task, start=self._resume.offset, known_length=file.length, length=file.length)
+            return replace(task, start=self._resume.offset, length=file.length)
         is_first = file is self.files[0] and self.stitch.place is None  # only the first file surely begins at a message
         return ScanTask(framing=framing, first=is_first, codec=self._codec, length=file.length)
 
     def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
+        if self._takes_checksums:
+            tasks = {path: replace(task, proof=self._index.proof_of(path)) for path, task in tasks.items()}
         return scan_each(self._spark, tasks)
 
     def _scan(self, file: CaptureFile, task: ScanTask) -> FileScan:
@@ -188,8 +194,9 @@ class Joining:
 
     def _take(self, file: CaptureFile, scanned: FileScan | WalReplayError, *, resumes: bool) -> Joined:
         self._gaps, row = [], self._again.get(file.path)
-        if row is not None and isinstance(scanned, FileScan) and self._has_changed(scanned, row):
-            raise self._index.other_bytes(self._index.name_of(file.path), row.length, file.length)
+        differs = other_bytes(file.path) if isinstance(scanned, FileScan) and scanned.differs else None
+        if differs is not None and not self._lenient:
+            raise differs
         self._start_place = start_place = self.stitch.place
         self._was_open = was_open = self.stitch.is_open or self._lost  # noted before the file is added
         self._recording.look(self.stitch, lost=self._lost)
@@ -211,13 +218,8 @@ class Joining:
             gaps = [*map(str, self._gaps), *([] if hole is None else [_warning_of(file, hole)])]
             again = file is self.files[-1] and not self._ends_well()
             facts = self._recording.take(self.stitch, file, scan, resumes=resumes, gaps=gaps, again=again)
-        return Joined(file, facts, self.stitch, start_place, tuple(self._gaps), hole)
-
-    def _has_changed(self, scan: FileScan, row: IndexedFile) -> bool:
-        """Return whether a file that is read again is another one; of the first only the end is read."""
-        if self._resume is not None and self._resume.path == scan.path:
-            return scan.known_fingerprint != self._resume.fingerprint
-        return scan.checksum != row.checksum
+        is_proved = differs is None and facts is not None and self._index.proof_of(file.path).length == facts.length
+        return Joined(file, facts, self.stitch, start_place, tuple(self._gaps), hole, differs, is_proved)
 
     def _ends_well(self) -> bool:
         """Return whether the archive may end where the stream is, so that it can be planned."""
@@ -374,6 +376,7 @@ class Archive:
     Attributes:
         files: in their order.
         holes: by the path of the file before which others are missing, according to their numbers.
+        errors: what is wrong in the listing, by the index; None without one.
     """
 
     spark: SparkSession
@@ -382,6 +385,7 @@ class Archive:
     files: Sequence[CaptureFile]
     index: ArchiveIndex
     holes: Mapping[str, Hole]
+    errors: Sequence[CaptureError] | None = None
 
     @property
     def size(self) -> int:
@@ -404,8 +408,8 @@ class Archive:
             return rows, None
         last = next((row for row in reversed(rows) if row.resumes), None)
         resume = None if last is None else self.index.resume_of(last)
-        if resume is None or (resume.path, resume.offset) == (names[0], 0):  # all has to be read
-            return [], None
+        if resume is None or resume.path not in names or (resume.path, resume.offset) == (names[0], 0):
+            return [], None  # all has to be read
         paths = dict(zip(names, (file.path for file in self.files), strict=True))
         return rows[: names.index(resume.last_path) + 1], resume.moved(lambda name: paths.get(name, name))
 
@@ -428,13 +432,10 @@ def archive_of(
         session = own_session(spark)
         with quiet_queries(), set_for_a_while(session, delta.SMALL_STATE):
             progress.stage("list", None)
-            files = list_captures(session, captures, settings)
-            home = home_of(captures, files)  # names in the index are below this folder, so an archive may be moved
-            table = table_of(None if index is None else str(index), home)
-            archive_index = ArchiveIndex(session, table, home, settings)
+            files, opened, errors = list_beside(session, captures, settings, None if index is None else str(index))
             holes = confirm_holes(session, missing_numbers([file.path for file in files]))
             try:
-                yield Archive(session, settings, progress, files, archive_index, {hole.after: hole for hole in holes})
+                yield Archive(session, settings, progress, files, opened, {hole.after: hole for hole in holes}, errors)
             finally:
                 progress.done()
 
@@ -450,9 +451,12 @@ def index(
 
     It may be stopped at any time, and goes on where it was.  Two may be at work at the same time.
 
+    With gaps allowed, what is wrong beside the index is a warning, and the index has the archive as it is from then on.
+
     Args:
         captures: the folder (or file, or glob) of the capture files.
-        index: a folder's URI, or ``catalog.schema.table``; by default ``_walreplay_index`` in the captures' folder.
+        index: a folder's URI, or ``catalog.schema.table``; by default the configuration's, or ``_walreplay_index`` in
+            the captures' folder.
         config: as `walreplay.apply` takes it; how files are found and read is what counts.
         progress: told how far it is.
 
@@ -461,12 +465,16 @@ def index(
     """
     began, settings = time.monotonic(), make_settings(config)
     with archive_of(spark, captures, index, settings, progress) as archive:
+        warnings = allowed(archive.errors or (), settings)
+        archive.index.forget([archive.index.name_of(error.path or "") for error in archive.errors or ()])
         rows, resume = archive.certain()
         joining = Joining(archive, lenient=settings.allow_gaps, write=archive.index.add, rows=rows, resume=resume)
         files: list[IndexedFile | FileFacts] = [*rows]
-        warnings = [text for row in rows for text in row.warnings]
+        warnings += (text for row in rows for text in row.warnings)
         for joined in joining.run():
             warnings += (str(gap) for gap in joined.gaps)
+            if joined.differs is not None:
+                warnings.append(f"{joined.file.path}: {joined.differs.problem} (gaps are allowed)")
             if joined.hole is not None:
                 warnings.append(_warning_of(joined.file, joined.hole))
             if joined.facts is not None:

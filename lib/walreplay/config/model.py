@@ -281,6 +281,8 @@ class SourceOptions(TableOptions):
     source: Name | None = None
     """What makes one stream of transactions; None takes the captures' root for its name."""
     framing: FramingName = "auto"
+    index: Name | None = None
+    """Where the index of the captures is; None has it in their folder (`walreplay.archive.index.table_of`)."""
     file_pattern: Name | None = None
     """Glob of the capture files' names; None takes every file."""
     file_order: OrderName = "natural"

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+from walreplay.decode.proof import Proof
 from walreplay.decode.scan import (
     HEAD_LIMIT,
     Scanner,
@@ -153,6 +154,7 @@ class ScanTask:
         earlier_path: the path of the file before this one, for errors.
         until: where to end, if the place is known.
         length: the file's bytes, where they were listed.
+        proof: what an index knows of the file; None without an index.
     """
 
     framing: Framing | None = None
@@ -168,6 +170,7 @@ class ScanTask:
     earlier_path: str = ""
     until: Until | None = None
     length: int = 0
+    proof: Proof | None = None
 
 
 def scan_file(path: str, content: bytes | memoryview, task: ScanTask) -> FileScan:

@@ -322,7 +322,8 @@ class FileScan:
         size: its size in bytes, decompressed.
         compression: how it is compressed; None if it is not.
         fingerprint: checksums of its beginning and end, to notice that it has changed.
-        checksum: CRC-32 of the whole file, if it was scanned from its first byte for Spark; otherwise 0.
+        checksum: of the whole file (`walreplay.decode.proof`), if it was scanned from its first byte beside an index.
+        differs: its bytes are not those that the index knows.
         head: the bytes before a guessed start, which continue the file before; None if they are too many.
         parts: one or more for each session.  None if no boundary was found: the file lies inside one message.
         tail: the unfinished bytes after the last part; all bytes if there is no part.
@@ -346,7 +347,8 @@ class FileScan:
     framing: Framing | None = None
     codec: str = UTF8
     ended: bool = False
-    checksum: int = 0
+    checksum: str = ""
+    differs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
-from walreplay.archive.index import ArchiveIndex, home_of, table_of
+from walreplay.archive.index import ArchiveIndex, allowed, list_beside
 from walreplay.config import Settings, make_settings
 from walreplay.decode.scan import Until
 from walreplay.delta.target import catalog_errors
-from walreplay.errors import OrderError, TargetError, WalReplayError
+from walreplay.errors import OrderError, TargetError
 from walreplay.job.context import RunContext
 from walreplay.job.execution import Applying, RunWork, run_bytes_of
 from walreplay.job.installing import Installing
@@ -35,7 +35,7 @@ from walreplay.report import RunReport, joined, timed
 from walreplay.session import steps
 from walreplay.session.isolation import has_own_sessions
 from walreplay.session.reach import folder_of
-from walreplay.spark.captures import CaptureFile, list_captures, root_of
+from walreplay.spark.captures import CaptureFile, root_of
 from walreplay.spark.staging import Staging
 from walreplay.stream.plan import Plan
 from walreplay.writing.merge import missing_warnings
@@ -110,6 +110,7 @@ class Job:
         self.source = run.settings.source or root_of(captures)
         self._run_byte_limit = run_bytes_of(run.spark)
         self._files: list[CaptureFile] | None = None  # listed once for all runs of the call
+        self._index: ArchiveIndex | None = None  # the archive's, if there is one
         self._first_warning = 0  # where the warnings of the next run begin
         self._run_numbers: list[int] = []
         self._bytes_read = self._bytes_wanted = 0  # for the display of a call that is several runs
@@ -174,10 +175,9 @@ class Job:
     def _find_next_files(self, state: State | None) -> RunInput | None:
         """Return what the next run has to read; None if there is nothing new."""
         with self.run.stage("list"):
-            if self._files is None:
-                self._files = list_captures(self.run.session, self.captures, self.run.settings)
+            files = self._list()
             new = NewFiles(self.run.session, self.captures, self.run.settings, self.run.target.ledger("files"))
-            all_new = new.what_is_new(self._files, state)
+            all_new = new.what_is_new(files, state)
         if all_new is None:
             return None
         reading = all_new.at_most(self._run_byte_limit)
@@ -190,7 +190,7 @@ class Job:
     def _run(self, reading: RunInput, state: State | None) -> tuple[State, RunReport] | Idle:
         """Do one run; return the ledger's state behind it and its report, or why there is nothing to apply."""
         with self.run.staging() as staging, ThreadPoolExecutor(1) as index_pool:
-            scanning = Scanning(self.run, reading, self.until, self._index(reading))
+            scanning = Scanning(self.run, reading, self.until, self._index)
             plan = scanning.plan()
             steps.reached("scanned")
             idle = self._idle_reason(plan, reading, state)
@@ -210,16 +210,21 @@ class Job:
 
             return self._apply_work(staging, RunWork(plan, reading.size, state, write_plan))
 
-    def _index(self, reading: RunInput) -> ArchiveIndex | None:
-        """Return the archive's index, if there is one."""
-        self.run.progress.doing("the archive's index")
-        home = home_of(self.captures, reading.listed)
-        index = ArchiveIndex(self.run.session, table_of(None, home), home, self.run.settings)
-        try:
-            return index if index.exists() else None
-        except (WalReplayError, ConnectionError) as error:  # a run does not need the index
-            self.run.warnings.append(f"whether the archive has an index cannot be seen: {error}")
-            return None
+    def _list(self) -> list[CaptureFile]:
+        """Return the captures' files, which are compared with the archive's index.
+
+        Raises:
+            CaptureError: they are not as they were indexed.
+        """
+        if self._files is None:
+            settings = self.run.settings
+            self._files, index, errors = list_beside(self.run.session, self.captures, settings)
+            self._index = None if errors is None else index
+            warnings = allowed(errors or (), settings)
+            if settings.index is not None and (self._index is None or index.is_empty):
+                warnings.append(f"{index.table.text}: no index of these captures, so nothing proves their bytes")
+            self.run.warnings += (text for text in warnings if text not in self.run.warnings)
+        return self._files
 
     def _idle_reason(self, plan: Plan, reading: RunInput, state: State | None) -> Idle | None:
         """Return why there is nothing to apply; refuse a plan that cannot be."""
@@ -252,6 +257,9 @@ class Job:
         self.run.warnings.append(f"run {interrupted.run} was interrupted; it was finished first")
         plan = interrupted.plan
         assert plan is not None
+        self._list()
+        if self._index is not None:
+            plan = self._index.proving(plan, whole=True)
         fence = fence_of(self.run.session, self.run.target, self.run.ledger.holder_id)
         if fence is not None:  # if the interrupted run was only paused, it can rename nothing from here on
             fence.take_down_others()

@@ -132,7 +132,7 @@ class ForecastJob(Job):
         def follow(stitch: Stitch) -> None:
             rows.extend(relation_rows(stitch.state))
 
-        plan = Scanning(self.run, reading, self.until, self._index(reading), follow).plan()
+        plan = Scanning(self.run, reading, self.until, self._index, follow).plan()
         idle = self._idle_reason(plan, reading, state)
         if idle is not None:
             return idle

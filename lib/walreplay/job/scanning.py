@@ -9,14 +9,15 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.archive.facts import Recording
-from walreplay.archive.index import ArchiveIndex
+from walreplay.archive.index import ArchiveIndex, sessions_of
 from walreplay.archive.joining import HOLE_REMEDY, not_joined
 from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
+from walreplay.decode.proof import other_bytes
 from walreplay.decode.scan import Until
 from walreplay.decode.summary import FileScan
 from walreplay.delta import statements as delta
@@ -243,15 +244,13 @@ _LEAST_BYTES: Final = 256 << 20  # of small files more, until they have this siz
 _MOST_FILES: Final = 512  # or are so many
 
 
-LEAST_INDEXED = 64 << 20  # to read the index would cost more than to scan less
-
-
 class Scanning:
     """The scan of a run, whose files are joined to one stream.
 
     Args:
         until: the last transaction that is wanted; None for the files' end.
-        index: the archive's, to which `record` writes what was found of the files; None if there is none.
+        index: the archive's, which proves the files, and to which `record` writes what was found of them; None if there
+            is none.
         follow: called after each file that is joined.
     """
 
@@ -274,6 +273,11 @@ class Scanning:
             announcements=settings.announcements,
         )
         self._recording = None if index is None else Recording(self._stitch, index.name_of)
+        resume = reading.resume
+        if index is not None and resume is not None and resume.path != reading.files[0].path:
+            applied = [*takewhile(lambda file: file is not reading.files[0], reading.listed)]
+            sessions = sessions_of(applied, index.rows_of(applied), resume.place.session)
+            self._stitch.state.duplicate_files.indexed = sessions
 
     def plan(self) -> Plan:
         """Scan the files in parallel and stitch them."""
@@ -281,7 +285,7 @@ class Scanning:
         with self._run.stage("scan", len(self._reading.files)):
             for part in self._parts():
                 progress.doing(f"reading {len(part):,} files")
-                scanned = scan_each(self._run.session, {file.path: self._task(file) for file in part})
+                scanned = self._scan_each({file.path: self._task(file) for file in part})
                 progress.doing("joining the files")
                 for file in part:
                     # The end (`until`) may lie in front of damage: then nobody asks for the damaged file.
@@ -292,14 +296,11 @@ class Scanning:
         plan = stitch.plan(is_last=not self._reading.has_rest)
         check_times(plan)  # a damaged commit time would fail only when it is recorded
         before = resume.applied if resume is not None else 0
-        return replace(plan, resume=replace(plan.resume, applied=before + plan.transactions))
+        plan = replace(plan, resume=replace(plan.resume, applied=before + plan.transactions))
+        return plan if self._index is None else self._index.proving(plan)
 
     def record(self) -> None:
-        """Write what was found of the files to the index, in one commit at most; if that fails, there is a warning.
-
-        Raises:
-            CaptureError: a file's bytes are not those that were indexed.
-        """
+        """Write what was found of the files to the index, in one commit at most; if that fails, there is a warning."""
         recording, self._recording = self._recording, None  # once
         if recording is None or self._index is None:
             return
@@ -338,13 +339,7 @@ class Scanning:
 
     def _files_to_end(self, until: Until) -> int:
         """Return how many files there are up to the run's end, by the index; 0 if it does not tell."""
-        if self._index is None or self._reading.size < LEAST_INDEXED:
-            return 0
-        try:
-            rows = self._index.rows_of(self._reading.files)
-        except TargetError as error:
-            self._run.warnings.append(f"{error}; the files are scanned")
-            return 0
+        rows = () if self._index is None else self._index.rows_of(self._reading.files)
         return next((number for number, row in enumerate(rows, 1) if row is not None and row.has_passed(until)), 0)
 
     def _task(self, file: CaptureFile) -> ScanTask:
@@ -400,6 +395,7 @@ class Scanning:
             if not may_be_gap or not isinstance(scanned, CaptureError):
                 raise scanned
             return self._add_behind_gap(file, scanned)
+        _refuse_other(scanned)
         if is_first:
             if resume is not None and file.path == resume.path and scanned.known_fingerprint != resume.fingerprint:
                 problem = "the part of the file that was read before has changed"
@@ -430,10 +426,22 @@ class Scanning:
 
     def _scan(self, file: CaptureFile, task: ScanTask) -> FileScan:
         """Scan a file from a place that is known by now."""
-        scan = scan_each(self._run.session, {file.path: task})[file.path]
+        scan = self._scan_each({file.path: task})[file.path]
         if isinstance(scan, WalReplayError):
             raise scan
+        _refuse_other(scan)
         return scan
+
+    def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
+        if self._index is not None:
+            tasks = {path: replace(task, proof=self._index.proof_of(path)) for path, task in tasks.items()}
+        return scan_each(self._run.session, tasks)
+
+
+def _refuse_other(scan: FileScan) -> None:
+    """Refuse other bytes than the index knows, which are no gap."""
+    if scan.differs:
+        raise other_bytes(scan.path)
 
 
 def check_times(plan: Plan) -> None:

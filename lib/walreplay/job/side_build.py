@@ -123,7 +123,7 @@ class Side:
     loads: tuple[BaseStep, ...] = ()
 
 
-_NOT_OF_TABLES: Final = frozenset({"staging", "ledger_keep_days"})  # they change nothing of what tables hold
+_NOT_OF_TABLES: Final = frozenset({"staging", "ledger_keep_days", "index"})  # they change nothing of what tables hold
 
 
 def side_name(settings: Settings, *parts: object) -> str:

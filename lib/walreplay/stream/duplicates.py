@@ -19,6 +19,7 @@ from typing import Final
 
 from walreplay.decode.decoder import Recorded
 from walreplay.decode.kernels.rows import BINARY_VALUES, SHAPE, TEXT_VALUES
+from walreplay.decode.proof import Proof
 from walreplay.decode.summary import Block, Body, FileScan, Part, Summary
 from walreplay.decode.walk import Place
 from walreplay.errors import CaptureError, OrderError
@@ -210,12 +211,12 @@ class DuplicateFiles:
     """The files of a stream, by what is in them, each with the session that it ends in.
 
     Attributes:
-        indexed: those that an index tells of, by length and checksum.
+        indexed: those that an index tells of.
     """
 
     def __init__(self) -> None:
         self._files: dict[tuple[int, int], tuple[str, int]] = {}
-        self.indexed: dict[tuple[int, int], tuple[str, int]] = {}
+        self.indexed: Mapping[Proof, tuple[str, int]] = {}
 
     def check(
         self, scan: FileScan, parts: tuple[Part, ...], place: Place | None, tail: int, streams: Mapping[int, Deferred]
@@ -266,7 +267,8 @@ class DuplicateFiles:
 
     def _earlier(self, scan: FileScan) -> tuple[str, int] | None:
         """Return another file with a file's bytes, and its session."""
-        earlier = self._files.get((scan.length, scan.fingerprint)) or self.indexed.get((scan.length, scan.checksum))
+        earlier = self._files.get((scan.length, scan.fingerprint))
+        earlier = earlier or self.indexed.get(Proof(scan.length, scan.checksum))
         return None if earlier is None or earlier[0] == scan.path or scan.length < _LEAST else earlier
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from walreplay.decode.announcements import Layout
 from walreplay.decode.decoder import SegmentCommit
 from walreplay.decode.partitions import Partition
+from walreplay.decode.proof import Proof
 from walreplay.decode.summary import XidCounts
 from walreplay.decode.walk import Place
 from walreplay.protocol import messages as m
@@ -251,6 +252,7 @@ class FilePlan:
         length: bytes as stored; the file is refused when it has fewer or another fingerprint by then.
         scanned: the file was read by this run; else it holds parts of transactions that were open before it.
         steps: in the order of their sequence.
+        proof: what an index knows of the file, if no scan of this run has proved it.
     """
 
     path: str
@@ -260,6 +262,7 @@ class FilePlan:
     start: int = 0
     stop: int = 0
     steps: tuple[Step, ...] = ()
+    proof: Proof | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from walreplay.decode.announcements import Layout
 from walreplay.decode.change_batch import ChangeBatch, WalkedBytes
 from walreplay.decode.decoder import TILE_BYTES, Decoder, Recorded, StretchVersions
 from walreplay.decode.files import scan_file
+from walreplay.decode.proof import other_bytes
 from walreplay.decode.scan import fingerprint
 from walreplay.decode.sessions.parting import told_for_paths
 from walreplay.errors import FramingChange, NotACapture, OrderError, WalReplayError
@@ -85,7 +86,7 @@ class PlannedBytes:
         """Open a file.
 
         Raises:
-            OrderError: the file is not the one that was planned.
+            CaptureError: the file is not the one that was planned, or not the one that was indexed.
         """
         if len(content) < file.length or fingerprint(content, file.length) != file.fingerprint:
             raise OrderError(
@@ -93,6 +94,8 @@ class PlannedBytes:
                 path=file.path,
                 remedy="Captures must not change but by growing; restore the file, or apply to a new target",
             )
+        if file.proof is not None and not file.proof.begins(content):
+            raise other_bytes(file.path)
         try:
             return cls(file.path, plain(memoryview(content)[: file.length]).data)
         except WalReplayError as error:

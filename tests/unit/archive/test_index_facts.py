@@ -187,7 +187,7 @@ def test_the_format_is_raised_with_the_classes_of_a_resume() -> None:
             classes[kind.__qualname__] = [f"{one.name}: {one.type}" for one in fields(kind)]
             kinds += get_type_hints(kind).values()
         kinds += get_args(kind)
-    assert (FORMAT, zlib.crc32(repr(sorted(classes.items())).encode())) == (13, 1452281731)
+    assert (FORMAT, zlib.crc32(repr(sorted(classes.items())).encode())) == (14, 1452281731)
 
 
 def test_an_archive_is_known_once_it_was_read() -> None:
@@ -205,7 +205,6 @@ def test_an_archive_is_not_known_by_rows_that_a_change_has_made_uncertain() -> N
     for files in (
         PARTS,  # the last has grown
         {**PARTS, last: PARTS[last][:50], "part999": b"x"},
-        {name: part for name, part in PARTS.items() if name not in (first, last)},
         {name: part for name, part in PARTS.items() if name not in (second, last)},
         {"part": PARTS[first], **{name: part for name, part in PARTS.items() if name not in (first, last)}},
     ):
@@ -219,7 +218,7 @@ def test_rows_behind_one_that_was_written_anew_are_not_certain() -> None:
     archive = MemoryArchive()
     facts(archive, {**PARTS, first: PARTS[first] + PARTS["part001"]} | {"part001": b""})
     stopped = MemoryArchive(archive.index)
-    facts(stopped, {first: PARTS[first]})
+    stopped.join({first: PARTS[first]}, lenient=True)
     # The file behind it is as it was, but was read behind other bytes.
     assert not stopped.is_known({name: part for name, part in PARTS.items() if name != "part001"})
 

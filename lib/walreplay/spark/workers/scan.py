@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import zlib
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +16,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from walreplay.decode.files import ScanTask, scan_file
+from walreplay.decode.proof import other_bytes
 from walreplay.decode.summary import FileScan
 from walreplay.errors import CaptureError, WalReplayError, from_dict
 from walreplay.listing import map_file
@@ -99,10 +99,21 @@ def scan_batches(batches: Iterable[pa.RecordBatch], *, tasks: Mapping[str, ScanT
 
 
 def scan_of(path: str, content: memoryview, task: ScanTask) -> FileScan:
-    """Scan a file for a run; a scan of the whole file has its checksum."""
-    scan = scan_file(path, content, task)
-    if not task.start:
-        scan.checksum = zlib.crc32(content)
+    """Scan a file for a run, and beside an index prove the bytes that are read.
+
+    Raises:
+        CaptureError: as `scan_file` does; of other bytes than the index knows, that they are others.
+    """
+    try:
+        scan = scan_file(path, content, task)
+    except CaptureError as error:
+        if task.proof is not None and not task.proof.begins(content):
+            raise other_bytes(path) from error
+        raise
+    # Of a file that has grown, what an index does not have yet may be all that is read.
+    if task.proof is not None and (not task.start or scan.compression or task.start < task.proof.length):
+        is_same, checksum = task.proof.compared(content)
+        scan.checksum, scan.differs = checksum if not task.start else "", not is_same
     return scan
 
 
