@@ -150,6 +150,7 @@ class MemoryIndex:
     """An index that is no table; `facts` are what its rows have."""
 
     def __init__(self) -> None:
+        self.exists = True
         self.rows: dict[str, IndexedFile] = {}
         self.facts: dict[str, FileFacts] = {}
         self.resumes: dict[str, str] = {}

@@ -340,10 +340,9 @@ def audit(
 
     Args:
         captures: the folder (or file, or glob) of the capture files.
-        index: the place of an index, to which files are added that it lacks; if it cannot be written, the audit goes
-            on.  None takes the configuration's, or that in the captures' folder, if it is there, and writes nothing.
-        config: as `walreplay.apply` takes it.
-        progress: told how far it is.
+        index: the place of an index, to which files are added that it lacks.  None takes the configuration's, or that
+            in the captures' folder, if it is there, and writes nothing.
+        config, progress: as `walreplay.apply` takes them.
         values: decode everything, to count rows, bytes and rescued values by table.
 
     Raises:
@@ -351,16 +350,16 @@ def audit(
     """
     began, settings = time.monotonic(), make_settings(config)
     with archive_of(spark, captures, index, settings, progress) as archive:
-        write = None if index is None else archive.index.add_sound  # the next audit finds differing rows, too
-        joining = Joining(archive, lenient=True, write=write)
+        joining = Joining(archive, lenient=True, write=None if index is None else archive.index.add_sound)
         findings, agreeing = Findings(archive.index.name_of), 0
-        for error in archive.errors or ():
+        for error in archive.errors:
             findings.note(error)
         for joined in joining.run():
             findings.take(joined)
-            agreeing += joined.is_proved
             if joined.differs is not None:
                 findings.note(joined.differs)
+            elif joined.facts is not None:
+                agreeing += archive.index.proof_of(joined.file.path).length == joined.facts.length
         plan = findings.plan_of(joining.stitch)
         if plan is not None and findings.resent:
             archive.progress.stage("compare copies", None)
@@ -374,8 +373,8 @@ def audit(
             for problem in problems:
                 findings.note(problem)
         report = _report(str(captures), archive, joining, findings, plan, counts, time.monotonic() - began)
-        has_index = index is not None or archive.errors is not None
-        return replace(report, index=archive.index.table.text, as_indexed=agreeing) if has_index else report
+        place = None if index is None and not archive.index.exists else archive.index.table.text
+        return replace(report, index=place, as_indexed=agreeing)
 
 
 def _report(

@@ -1,12 +1,9 @@
 """The index of an archive: a Delta table with one row for each capture file, and each way in which it was read.
 
-A row has facts of a file, and the checksum that proves its bytes.  What a run applies comes from its own scan, which
-has to agree: `ArchiveIndex.check` compares the listing, and each reader proves what it reads (`ScanTask.proof`).
-Files are scanned again if the index is lost or this version cannot read it.
-
-Rows are not signed.  One that was changed contradicts its file, which is named as soon as it is read; one that was
-taken out leaves a file among indexed ones, as the ``stream`` of the rows behind it counts it.  Who can write rows could
-make any chain of digests anew: an index is as safe as its place, which `index` in the configuration may put elsewhere.
+A row has facts of a file, and the checksum that proves its bytes.  A run scans its files itself, and what it reads has
+to agree with the rows (`ScanTask.proof`), as has its listing (`ArchiveIndex.check`).  A changed row contradicts its
+file; one that was taken out is missed in the ``stream`` of the rows behind it.  Who can write rows could make any
+digests anew: an index is as safe as its place.  Files are scanned again if it is lost or this version cannot read it.
 
 `ArchiveIndex` writes what a `Recording` has collected: by MERGE on the file's name and way, or by an append where all
 of them are new.  Of two writers at the same time one tries again.  An append and a MERGE may miss each other and leave
@@ -111,7 +108,7 @@ _KEPT: Final = (
 )
 
 _GONE: Final = "the file was indexed, and is gone or empty"
-_STRANGE: Final = "the file was not indexed, and is among files that were, with nothing between them"
+_STRANGE: Final = "the file was not indexed, and is among files that were, with nothing between them then"
 
 _APPENDS: Final = "walreplay index"  # What appends are numbered for, so that of two at the same time one fails
 
@@ -207,19 +204,15 @@ class IndexedFile:
         before = rows.get(file.behind) if file.behind else None
         is_first = file.behind == ""
         stream = "" if is_first else None if before is None else before.stream
+        same: dict[str, Any] = {name: getattr(facts, name) for name in cls.__slots__ if name in FileFacts.__slots__}
         return cls(
-            *(facts.length, facts.modified, facts.checksum, facts.digest, scanned_as),
+            **same,
+            facts=facts.digest,
+            scanned_as=scanned_as,
             stream=None if stream is None else _stream(stream, facts.name, Proof(facts.length, facts.checksum)),
             gap=file.gap,
             resumes=file.resume is not None,
-            transactions=facts.transactions,
-            resent=facts.resent,
-            changes=facts.changes,
-            sessions=facts.sessions,
-            first_lsn=facts.first_lsn,
-            last_lsn=facts.last_lsn,
             last_commit=None if last is None else (last - _UNIX_EPOCH) // timedelta(microseconds=1),
-            warnings=facts.warnings,
         )
 
     @property
@@ -287,6 +280,8 @@ class ArchiveIndex:
 
     Attributes:
         table: where it is.
+        exists: whether it is there.
+        is_empty: it has no file of the archive.
     """
 
     def __init__(
@@ -308,7 +303,8 @@ class ArchiveIndex:
         self._proved = dict[str, IndexedFile]()  # however files were read, the longest row of each
         self._lengths = dict[str, int]()  # of the files that are listed
         self._seen: int | None = None  # the version of the table that `_rows` is of
-        self._has_doubles = False
+        self._has_doubles = self.exists = False
+        self.is_empty = True
 
     def name_of(self, path: str) -> str:
         """Return a file's name in the index."""
@@ -334,12 +330,10 @@ class ArchiveIndex:
         return replace(plan, files=tuple(files))
 
     def check(self, files: Sequence[CaptureFile]) -> list[CaptureError]:
-        """Compare a listing with the index, and return what is wrong; files behind the indexed ones are right.
-
-        Raises:
-            TargetError: the index cannot be read.
-        """
+        """Compare a listing with the index, and return what is wrong; files behind the indexed ones are right."""
         self._read()
+        if self.is_empty:
+            return []
         listed = {self.name_of(file.path): file for file in files}
         self._lengths = {name: file.length for name, file in listed.items()}
         proved = {name: row for name, row in self._proved.items() if name in listed or self._would_list(name)}
@@ -367,10 +361,9 @@ class ArchiveIndex:
 
     def _would_list(self, name: str) -> bool:
         """Return whether a file of that name would be among those that are listed, if it were there."""
-        path, root = _plain(f"{self._home}/{name}"), _plain(self._root)
-        pattern = self._settings.file_pattern
+        path, root, pattern = _plain(f"{self._home}/{name}"), _plain(self._root), self._settings.file_pattern or "*"
         is_below = self._home == self._root or path == root or fnmatchcase(path, root)
-        return is_below and (pattern is None or fnmatchcase(name.rpartition("/")[2], pattern))
+        return is_below and fnmatchcase(name.rpartition("/")[2], pattern)
 
     def resume_of(self, row: IndexedFile) -> Resume | None:
         """Return where the stream goes on behind a file, with names for paths; None if that is no longer there."""
@@ -423,7 +416,7 @@ class ArchiveIndex:
                 self._merge(new_rows, SCHEMA, f"{_SAME} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
 
     def add_sound(self, files: Sequence[FoundFile]) -> None:
-        """Write the rows of files, but of those that have other bytes than they had."""
+        """Write the rows of files, but of those that have other bytes: the next audit finds these, too."""
         self.add([file for file in files if not file.differs])
 
     def forget(self, names: Collection[str]) -> None:
@@ -453,31 +446,14 @@ class ArchiveIndex:
             new_rows.append(tuple(values))
         return new_rows
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether it has no file of the archive."""
-        self._read()
-        return not self._proved
-
-    def exists(self) -> bool:
-        """Return whether there is an index.
-
-        Raises:
-            TargetError: its place cannot be looked at.
-        """
-        with index_errors(self.table.text):
-            return delta.exists(self._spark, self.table)
-
     def _read(self) -> dict[str, IndexedFile]:
         """Return the rows, by name; what could not be read is read again by the next call."""
         if self._rows is not None:
             return self._rows
         result, proved, self._seen = dict[str, IndexedFile](), dict[str, IndexedFile](), self._version()
         with index_errors(self.table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
-            if not delta.exists(spark, self.table):
-                self._rows, self._proved = result, proved
-                return result
-            rows = delta.read(spark, self.table).selectExpr(*_KEPT).collect()
+            self.exists = delta.exists(spark, self.table)
+            rows = delta.read(spark, self.table).selectExpr(*_KEPT).collect() if self.exists else []
         for row in sorted(rows, key=lambda row: row.indexed):  # of two rows of a file the later one counts
             values = row.asDict()
             name, archive, _, warnings = map(values.pop, ("name", "archive", "indexed", "warnings"))
@@ -488,7 +464,7 @@ class ArchiveIndex:
                 longest = proved.get(name)
                 proved[name] = indexed if longest is None or longest.length <= indexed.length else longest
         is_old = any(not row.scanned_as.startswith(f"{FORMAT} ") for row in rows)  # useless to this version
-        self._rows, self._proved = result, proved
+        self._rows, self._proved, self.is_empty = result, proved, not proved
         self._has_doubles = len(result) < sum(row.scanned_as == self._how for row in rows) or is_old
         return result
 
@@ -527,25 +503,18 @@ class ArchiveIndex:
 
 def list_beside(
     spark: SparkSession, captures: str, settings: Settings, table: str | None = None
-) -> tuple[list[CaptureFile], ArchiveIndex, list[CaptureError] | None]:
-    """List captures, and compare the listing with their index: see `ArchiveIndex.check`; None if there is no index."""
+) -> tuple[list[CaptureFile], ArchiveIndex, list[CaptureError]]:
+    """List captures, open their index, and compare the listing with it: see `ArchiveIndex.check`."""
     files = list_captures(spark, captures, settings)
     index = ArchiveIndex(spark, captures, files, settings, table)
-    if not index.exists():
-        return files, index, None
-    errors = index.check(files)
-    if errors:  # the index may know what has come since the files were listed
-        files = list_captures(spark, captures, settings)
-        errors = index.check(files)
-    return files, index, errors
+    if not index.check(files):
+        return files, index, []
+    files = list_captures(spark, captures, settings)  # the index may know what has come since they were listed
+    return files, index, index.check(files)
 
 
 def allowed(errors: Sequence[CaptureError], settings: Settings) -> list[str]:
-    """Return as warnings what a listing has that is wrong beside its index.
-
-    Raises:
-        CaptureError: gaps are not allowed.
-    """
+    """Return as warnings what a listing has that is wrong beside its index; raise it if gaps are not allowed."""
     if errors and not settings.allow_gaps:
         if len(errors) > 1:
             errors[0].problem += f" ({len(errors) - 1:,} more are not as indexed; walreplay audit names all)"

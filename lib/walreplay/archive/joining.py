@@ -69,7 +69,6 @@ class Joined:
         gaps: what is wrong with it, or missing in front of it; None of these where gaps are not allowed.
         hole: according to the files' numbers something is missing in front of it.
         differs: its bytes are not those that the index knows.
-        is_proved: all of them are.
     """
 
     file: CaptureFile
@@ -79,7 +78,6 @@ class Joined:
     gaps: tuple[WalReplayError, ...] = ()
     hole: Hole | None = None
     differs: CaptureError | None = None
-    is_proved: bool = False
 
 
 class Joining:
@@ -116,7 +114,6 @@ class Joining:
         self._progress = archive.progress
         self._lenient = lenient
         self._write_rows = write
-        self._takes_checksums = write is not None or archive.errors is not None
         self._framing = None if settings.framing == "auto" else Framing(settings.framing)
         self._codec = settings.source_codec
         self._recording = Recording(self.stitch, archive.index.name_of)
@@ -179,7 +176,7 @@ class Joining:
         return ScanTask(framing=framing, first=is_first, codec=self._codec, length=file.length)
 
     def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
-        if self._takes_checksums:
+        if self._write_rows is not None or self._index.exists:
             tasks = {path: replace(task, proof=self._index.proof_of(path)) for path, task in tasks.items()}
         return scan_each(self._spark, tasks)
 
@@ -218,8 +215,7 @@ class Joining:
             gaps = [*map(str, self._gaps), *([] if hole is None else [_warning_of(file, hole)])]
             again = file is self.files[-1] and not self._ends_well()
             facts = self._recording.take(self.stitch, file, scan, resumes=resumes, gaps=gaps, again=again)
-        is_proved = differs is None and facts is not None and self._index.proof_of(file.path).length == facts.length
-        return Joined(file, facts, self.stitch, start_place, tuple(self._gaps), hole, differs, is_proved)
+        return Joined(file, facts, self.stitch, start_place, tuple(self._gaps), hole, differs)
 
     def _ends_well(self) -> bool:
         """Return whether the archive may end where the stream is, so that it can be planned."""
@@ -376,7 +372,7 @@ class Archive:
     Attributes:
         files: in their order.
         holes: by the path of the file before which others are missing, according to their numbers.
-        errors: what is wrong in the listing, by the index; None without one.
+        errors: what is wrong in the listing, by the index.
     """
 
     spark: SparkSession
@@ -385,7 +381,7 @@ class Archive:
     files: Sequence[CaptureFile]
     index: ArchiveIndex
     holes: Mapping[str, Hole]
-    errors: Sequence[CaptureError] | None = None
+    errors: Sequence[CaptureError] = ()
 
     @property
     def size(self) -> int:
@@ -465,8 +461,8 @@ def index(
     """
     began, settings = time.monotonic(), make_settings(config)
     with archive_of(spark, captures, index, settings, progress) as archive:
-        warnings = allowed(archive.errors or (), settings)
-        archive.index.forget([archive.index.name_of(error.path or "") for error in archive.errors or ()])
+        warnings = allowed(archive.errors, settings)
+        archive.index.forget([archive.index.name_of(error.path or "") for error in archive.errors])
         rows, resume = archive.certain()
         joining = Joining(archive, lenient=settings.allow_gaps, write=archive.index.add, rows=rows, resume=resume)
         files: list[IndexedFile | FileFacts] = [*rows]

@@ -1,11 +1,9 @@
 """What proves a capture's bytes: the SHA-256 of the file as stored, as `sha256sum` prints it.
 
-An index keeps it of each file, and whoever reads the file beside the index takes it of the very bytes that are read.
-MB a second on one core with SHA instructions: CRC-32 6,500, SHA-1 2,080, SHA-256 1,970, blake2b 1,330, SHA-512 900, MD5
-840, blake2s 710.  CRC-32 is free, but other bytes with the same one are made in no time; SHA-1 is broken, and not
-quicker.  A scan only hops from message to message (2,200 to 5,900 MB/s), so that no checksum of every byte costs little
-beside it; a run takes 8 s of two cores for each GB, of which SHA-256 is 6 %, and decoding does not take it again.
-Without an index no checksum is taken.
+MB a second of one core with SHA instructions: CRC-32 6,500, SHA-1 2,080, SHA-256 1,970, blake2b 1,330, SHA-512 900, MD5
+840, blake2s 710.  CRC-32 is free, but anybody can make other bytes with the same one; SHA-1 is broken, and no quicker.
+A scan hops from message to message (2,200 to 5,900 MB/s): beside it no checksum of every byte is cheap.  Of a run, 8 s
+of a core for each GB, SHA-256 is 6 %; decoding does not take it again, and without an index nobody does.
 """
 
 from __future__ import annotations

@@ -211,17 +211,13 @@ class Job:
             return self._apply_work(staging, RunWork(plan, reading.size, state, write_plan))
 
     def _list(self) -> list[CaptureFile]:
-        """Return the captures' files, which are compared with the archive's index.
-
-        Raises:
-            CaptureError: they are not as they were indexed.
-        """
+        """Return the captures' files; refuse those that are not as the archive's index has them."""
         if self._files is None:
             settings = self.run.settings
             self._files, index, errors = list_beside(self.run.session, self.captures, settings)
-            self._index = None if errors is None else index
-            warnings = allowed(errors or (), settings)
-            if settings.index is not None and (self._index is None or index.is_empty):
+            self._index = index if index.exists else None
+            warnings = allowed(errors, settings)
+            if index.is_empty and (settings.index or index.exists):
                 warnings.append(f"{index.table.text}: no index of these captures, so nothing proves their bytes")
             self.run.warnings += (text for text in warnings if text not in self.run.warnings)
         return self._files

@@ -395,7 +395,8 @@ class Scanning:
             if not may_be_gap or not isinstance(scanned, CaptureError):
                 raise scanned
             return self._add_behind_gap(file, scanned)
-        _refuse_other(scanned)
+        if scanned.differs:
+            raise other_bytes(file.path)
         if is_first:
             if resume is not None and file.path == resume.path and scanned.known_fingerprint != resume.fingerprint:
                 problem = "the part of the file that was read before has changed"
@@ -427,21 +428,14 @@ class Scanning:
     def _scan(self, file: CaptureFile, task: ScanTask) -> FileScan:
         """Scan a file from a place that is known by now."""
         scan = self._scan_each({file.path: task})[file.path]
-        if isinstance(scan, WalReplayError):
-            raise scan
-        _refuse_other(scan)
+        if isinstance(scan, WalReplayError) or scan.differs:
+            raise scan if isinstance(scan, WalReplayError) else other_bytes(file.path)
         return scan
 
     def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
         if self._index is not None:
             tasks = {path: replace(task, proof=self._index.proof_of(path)) for path, task in tasks.items()}
         return scan_each(self._run.session, tasks)
-
-
-def _refuse_other(scan: FileScan) -> None:
-    """Refuse other bytes than the index knows, which are no gap."""
-    if scan.differs:
-        raise other_bytes(scan.path)
 
 
 def check_times(plan: Plan) -> None:

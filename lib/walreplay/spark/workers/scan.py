@@ -99,11 +99,7 @@ def scan_batches(batches: Iterable[pa.RecordBatch], *, tasks: Mapping[str, ScanT
 
 
 def scan_of(path: str, content: memoryview, task: ScanTask) -> FileScan:
-    """Scan a file for a run, and beside an index prove the bytes that are read.
-
-    Raises:
-        CaptureError: as `scan_file` does; of other bytes than the index knows, that they are others.
-    """
+    """Scan a file for a run, and beside an index prove the bytes that are read: an error of others says that first."""
     try:
         scan = scan_file(path, content, task)
     except CaptureError as error:
