@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from support.reference import Transactions
 from walreplay.archive.facts import FileFacts, FoundFile
-from walreplay.archive.index import IndexedFile
+from walreplay.archive.index import ArchiveIndex, IndexedFile
 from walreplay.archive.joining import Archive, Joined, Joining
 from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
@@ -162,7 +162,7 @@ class MemoryIndex:
         return self.rows[path].proof if path in self.rows else NOTHING
 
     def proving(self, plan: Plan) -> Plan:
-        return plan
+        return ArchiveIndex.proving(self, plan)  # type: ignore[arg-type]
 
     def rows_of(self, files: Sequence[CaptureFile]) -> list[IndexedFile | None]:
         rows = (self.rows.get(file.path) for file in files)

@@ -22,7 +22,8 @@ from support.small_mirror import INT4, relation, row
 from walreplay.archive.facts import FileFacts
 from walreplay.config import Settings
 from walreplay.decode.files import ScanTask
-from walreplay.decode.scan import Until
+from walreplay.decode.proof import Proof
+from walreplay.decode.scan import Until, fingerprint
 from walreplay.decode.summary import FileScan
 from walreplay.errors import CaptureError, TargetError, WalReplayError
 from walreplay.job import scanning
@@ -32,7 +33,8 @@ from walreplay.progress import Progress
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.spark.captures import CaptureFile
-from walreplay.stream.plan import Plan, Resume
+from walreplay.stream.plan import FilePlan, Plan, Resume
+from walreplay.stream.planned import PlannedBytes
 
 
 @dataclass
@@ -282,3 +284,20 @@ def test_beside_an_index_no_flipped_bit_is_applied(name: str) -> None:
             continue
         audited = MemoryArchive(archive.index, writes=False).join(damaged, lenient=True)
         assert [joined.file.path for joined in audited if joined.differs or "indexed" in str(joined.gaps)] == [path]
+
+
+def test_what_an_earlier_run_has_scanned_is_proved_where_it_is_decoded() -> None:
+    files = parts_of("o19", 30)
+    runs, names = Runs(), list(files)
+    plans = [runs.run(dict(list(files.items())[:count])) for count in range(1, len(names) + 1)]
+    again = {file.path: file for plan in plans if plan for file in plan.files if not file.scanned}
+    assert again
+    assert {path: file.proof for path, file in again.items()} == {path: Proof.of(files[path]) for path in again}
+    # What it is known by without an index are its ends.
+    sound = bytes(300_000)
+    rotten = sound[:150_000] + b"\1" + sound[150_001:]
+    planned = FilePlan("file", len(sound), fingerprint(sound, len(sound)), scanned=False, proof=Proof.of(sound))
+    PlannedBytes.of(planned, sound)
+    PlannedBytes.of(replace(planned, proof=None), rotten)
+    with pytest.raises(CaptureError, match="not those that were indexed"):
+        PlannedBytes.of(planned, rotten)
