@@ -273,7 +273,7 @@ class MaintenanceReport(JsonResult):
         return any(table.problem for table in self.tables)
 
 
-Equality: TypeAlias = Literal["equal", "different", "not compared"]
+Equality: TypeAlias = Literal["equal", "different", "not compared", "left out"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +308,7 @@ class VerifyReport(JsonResult):
         result: see `worst_of`.
         against: where the right rows came from.
         applied_lsn: what both sides had applied.
+        source_lsn: the last commit LSN that was among the source's rows; None for the archive.
         differences: the Delta table that has the rows that differ; None if they were not written.
     """
 
@@ -317,6 +318,7 @@ class VerifyReport(JsonResult):
     target: str
     applied_lsn: int
     applied_commit_ts: datetime
+    source_lsn: int | None
     tables: tuple[TableVerification, ...]
     differences: str | None
     warnings: tuple[str, ...]
@@ -327,9 +329,9 @@ class VerifyReport(JsonResult):
 def worst_of(tables: Iterable[TableVerification]) -> Equality:
     """Return what holds of all tables: one that is different counts first, then one that was not compared.
 
-    Of no table at all nothing was compared.
+    Those that the configuration leaves out do not count; of no other table at all nothing was compared.
     """
-    results = {table.result for table in tables} or {"not compared"}
+    results = {table.result for table in tables} - {"left out"} or {"not compared"}
     worst: tuple[Equality, ...] = ("different", "not compared")
     return next((result for result in worst if result in results), "equal")
 

@@ -14,6 +14,8 @@ import walreplay
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from walreplay.errors import TargetError
+from walreplay.job import source_rows
+from walreplay.loading.description import Description, write_description
 from walreplay.protocol import messages as m
 from walreplay.report import TableVerification
 
@@ -194,3 +196,63 @@ def test_a_table_whose_first_rows_cannot_be_read_again_is_not_compared(spark: Sp
     assert "cannot be read again; compare it with its source, by --from" in tables["s.loaded"].reason
     with pytest.raises(TargetError, match="cannot be read again"):
         tables_of(small, {}, table=r"s\.loaded")
+
+
+def test_tables_that_the_configuration_leaves_out_are_named_and_no_failure(spark: SparkSession, tmp_path: Path) -> None:
+    small = SmallMirror(spark, tmp_path / "small")
+    items, pairs = (relation(oid, name, {"id": INT4, "note": TEXT}) for oid, name in ((9, "items"), (10, "pairs")))
+    small.apply(items, m.Insert(9, row(1, "a")), pairs, m.Insert(10, row(1, "a")), outputs=["mirror", "changelog"])
+
+    report = walreplay.verify(spark, small.target, small.captures, config={"table_exclude_list": ["s.pairs"]})
+
+    assert report.result == "equal"
+    results = {table.name: table.result for table in report.tables}
+    out = ("s.items (changelog)", "s.pairs", "s.pairs (changelog)")
+    assert results == {"s.items": "equal", **dict.fromkeys(out, "left out")}
+    by_name = walreplay.verify(
+        spark, small.target, small.captures, outputs=["changelog"], config={"outputs": ["mirror"]}
+    )
+    assert by_name.result == "not compared"  # nothing of what is asked for was compared
+
+
+def copies(folder: Path, lsn: str, **tables: str) -> Path:
+    """Write copies of tables as base.sh does; each is the text of COPY, by its name."""
+    (folder / "base").mkdir(parents=True)
+    relations = [relation(9 + number, name, {"id": INT4, "note": TEXT}) for number, name in enumerate(tables)]
+    for name, text in tables.items():
+        (folder / "base" / f"s.{name}.copy").write_text(text)
+    (folder / "base.lsn").write_text(f"{lsn}\n")
+    (folder / "base.jsonl").write_text(write_description(relations, Description.of(relations, ())))
+    return folder / "base"
+
+
+def test_copies_are_compared_as_of_their_lsn_and_not_with_rows_that_somebody_else_has_staged(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: Callable[[str], None]
+) -> None:
+    small = SmallMirror(spark, tmp_path / "small")
+    items = relation(9, "items", {"id": INT4, "note": TEXT})
+    small.apply(items, m.Insert(9, row(1, "a")))
+    base = copies(tmp_path, "0/96", items="1\ta\n", empty="")
+    small.write(items, m.Insert(9, row(2, "b")))
+
+    def interrupted(*arguments: Any) -> None:
+        """Have another call stage its rows in between; then apply."""
+        monkeypatch.setattr(source_rows, "apply", walreplay.apply)
+        stop("side base loaded")
+        with pytest.raises(StoppedError):
+            walreplay.verify(spark, small.target, small.captures, source=base)
+        stop("no such step")
+        walreplay.apply(*arguments)
+
+    monkeypatch.setattr(source_rows, "apply", interrupted)
+    with pytest.raises(TargetError, match=r"somebody else verifies the same tables.*run it again"):
+        walreplay.verify(spark, small.target, small.captures, source=base)
+
+    report = walreplay.verify(spark, small.target, small.captures, source=base)
+    assert (report.result, report.applied_lsn, report.source_lsn) == ("equal", 200, 149)
+    rows = {table.name: (table.rows, table.reason) for table in report.tables}
+    # Nobody has ever written to the other one, so the captures cannot know it.
+    assert rows == {
+        "s.items": (2, ""),
+        "s.empty": (0, "the source has no rows of it, and the target no such table yet"),
+    }

@@ -20,6 +20,10 @@ from support.pages import block, with_places
 from support.postgres import Server, on_tcp, running_server, server_versions
 from support.workload import PUBLICATION, PUBLISH, SETUP, at_work, run_workload
 from walreplay.cli import main
+from walreplay.errors import TargetError
+from walreplay.loading import snapshot
+from walreplay.loading.database import read_address
+from walreplay.lsn import format_lsn
 from walreplay.report import TableVerification, VerifyReport
 from walreplay.scripts import copy_scripts
 
@@ -89,7 +93,9 @@ def test_a_source_at_work_is_compared_at_one_lsn(
             base = copied(server, tmp_path / str(seed))
             by_copies = verified(spark, folder, base)
         run_workload(server, transactions=20, seed=99, pause=lambda: None)  # captures reach beyond the copies
+        assert (tmp_path / str(seed) / "base.lsn").read_text().strip() == format_lsn((by_copies.source_lsn or 0) + 1)
         for report in (live, by_copies):
+            assert report.source_lsn is not None
             assert {table.result for table in report.tables} == {"equal"}, report.tables
             assert len(report.tables) == 16
             assert report.against in (url, str(base))
@@ -119,6 +125,26 @@ def test_a_source_at_work_is_compared_at_one_lsn(
         different = verified(spark, folder, base)
         assert {name for name, one in results(different).items() if one.result == "different"} == {"live.many_types"}
         spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {_newest(spark, table) - 1}")
+
+
+def test_a_snapshot_that_waits_for_an_open_transaction_says_so(
+    shop: tuple[Server, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGUSER", "postgres")
+    monkeypatch.setattr(snapshot, "LEAST_PATIENCE", 0.5)
+    server, _ = shop
+    address = read_address(f"jdbc:postgresql://127.0.0.1:{server.port}/{server.database}")
+    with server.connect() as connection:
+        with connection.transaction():
+            connection.execute("INSERT INTO live.emptied (v) VALUES ('open')")
+            with (
+                pytest.raises(TargetError, match=r"was open when the snapshot was asked for.*by --wait"),
+                snapshot.exported_snapshot(address, 0),
+            ):
+                pass
+        with snapshot.exported_snapshot(address, 0) as exported:  # once it has ended
+            assert exported.consistent_point
+    assert not server.value("SELECT count(*) FROM pg_replication_slots WHERE temporary")
 
 
 def _newest(spark: SparkSession, table: str) -> int:

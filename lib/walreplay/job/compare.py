@@ -36,10 +36,11 @@ if TYPE_CHECKING:
 
 
 _BUCKETS: Final = 1024
-_SEEDS: Final = (1, 2)  # two sums: with one, unequal rows might have equal sums by chance
 
 # Beside columns `c0`, `c1` and so on, which no table's name can be mistaken for here.
 _BUCKET: Final = "bucket"
+_HASH: Final = "hash"
+_SIDE: Final = "side"
 _COUNT: Final = "count"
 _NUMBER: Final = "number"
 _SIDES: Final = ("expected", "found")
@@ -71,20 +72,26 @@ class RowComparison:
     @property
     def rows(self) -> int:
         """How many right rows there are."""
-        return sum(sums[0] for sums in self._expected_sums.values())
+        return sum(sums[0] for sums in self._sums[0].values())
 
     @property
     def is_equal(self) -> bool:
         """Whether both have the same rows, each the same number of times."""
-        return self._expected_sums == self._present_sums
+        expected, present = self._sums
+        return expected == present
 
     @cached_property
-    def _expected_sums(self) -> dict[int, tuple[int, ...]]:
-        return self._sums(self.expected)
-
-    @cached_property
-    def _present_sums(self) -> dict[int, tuple[int, ...]]:
-        return self._sums(self.present)
+    def _sums(self) -> tuple[dict[int, tuple[int, ...]], ...]:
+        """By bucket, how many rows each side has, and sums over hashes of them, in whatever order they lie."""
+        # In one job, so that tasks of both sides share the machine.
+        hashes = self._hashes(self.expected, 0).union(self._hashes(self.present, 1))
+        # A sum of 64-bit hashes overflows a bigint; those of their halves do not.
+        halves = (f.col(_HASH).bitwiseAND(f.lit(0xFFFFFFFF)), f.shiftrightunsigned(_HASH, 32))
+        sums = hashes.groupBy(_SIDE, _BUCKET).agg(f.count(f.lit(1)), *map(f.sum, halves))
+        sides: tuple[dict[int, tuple[int, ...]], ...] = ({}, {})
+        for side, bucket, *of_bucket in sums.collect():
+            sides[side][bucket] = tuple(of_bucket)
+        return sides
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
@@ -96,13 +103,10 @@ class RowComparison:
         names = self._names
         return tuple(names.index(name) for name in self.key if name in names) or tuple(range(len(names)))
 
-    def _sums(self, rows: DataFrame) -> dict[int, tuple[int, ...]]:
-        """Return, by bucket, how many rows there are, and sums over hashes of them, in whatever order they lie."""
+    def _hashes(self, rows: DataFrame, side: int) -> DataFrame:
         parts = [part for field in rows.schema.fields for part in _hashed(f.col(quote(field.name)), field.dataType)]
-        # A sum of 64-bit hashes overflows a bigint.
-        hashes = (f.sum(f.xxhash64(f.lit(seed), *parts).cast("decimal(20,0)")) for seed in _SEEDS)
-        sums = rows.groupBy(self._bucket(rows).alias(_BUCKET)).agg(f.count(f.lit(1)), *hashes)
-        return {int(row[0]): tuple(map(int, row[1:])) for row in sums.collect()}
+        hashed = f.xxhash64(f.lit(1), *parts)
+        return rows.select(f.lit(side).alias(_SIDE), self._bucket(rows).alias(_BUCKET), hashed.alias(_HASH))
 
     def _bucket(self, rows: DataFrame) -> Column:
         """Return the bucket of a row, by its key."""
@@ -117,7 +121,7 @@ class RowComparison:
             ``kind``: `MISSING`, `EXTRA` or `CHANGED`; ``key``, ``expected`` and ``found``: values by their columns, as
             JSON, NULL where there is no such row; ``columns``: the names of those that differ.
         """
-        expected, present = self._expected_sums, self._present_sums
+        expected, present = self._sums
         buckets = [bucket for bucket in expected.keys() | present.keys() if expected.get(bucket) != present.get(bucket)]
         sides = [
             rows.where(self._bucket(rows).isin(buckets)).select(*self._comparable(rows), f.lit(sign).alias(_COUNT))

@@ -187,9 +187,16 @@ class SideBuild:
         return made, report
 
     def stage(self) -> None:
-        """Bring the side target its first rows alone, anew."""
-        side_state = self._read_side()
+        """Bring the side target its first rows alone, anew.
+
+        Raises:
+            TargetError: somebody else is at work on it.
+        """
+        context = self._context()
+        side_state = context.ledger.read()
         if side_state is not None:
+            context.lock()
+            context.ledger.release()
             self._start_over(side_state)
         self._load(None)
 

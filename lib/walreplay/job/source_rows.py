@@ -63,6 +63,7 @@ class SourceRows:
 
     Attributes:
         load: of the rows, once they are staged.
+        staged_id: its id in the side target.
     """
 
     context: RunContext
@@ -70,6 +71,7 @@ class SourceRows:
     narrowed: Narrowed
     place: SourcePlace
     load: Load = field(init=False)
+    staged_id: str = field(init=False)
 
     def tables(self, state: State) -> tuple[SideTables, State]:
         """Stage the rows, and bring the target to their LSN, as far as there are captures.
@@ -79,6 +81,7 @@ class SourceRows:
         """
         tables = SideTables(self.context, self.captures, self.narrowed, skips=True, name=self._name(state))
         self.load = self._earlier(state, tables) or self._staged(tables, state)
+        self.staged_id = self._staged_id(tables)
         tables.late_load = self._waiting(self.load)
         return tables, self._applied(state) if state.reached[0] < self.load.at_lsn else state
 
@@ -88,10 +91,31 @@ class SourceRows:
         # Rows that were compared once are never used again: the source has gone on.
         if state.awaiting != tables.name or self.place.snapshot is not None:
             return None
-        side = Side(tables.name, self.context.target.side(tables.name), self.context.settings)
-        load = SideBuild(self.context, self.captures, side).staged()
+        load = self._side(tables).staged()
         # Copies that were made anew since are newer.
         return load if load is not None and load.files is None else None
+
+    def _side(self, tables: SideTables) -> SideBuild:
+        assert tables.name is not None
+        side = Side(tables.name, self.context.target.side(tables.name), self.context.settings)
+        return SideBuild(self.context, self.captures, side)
+
+    def _staged_id(self, tables: SideTables) -> str:
+        load = self._side(tables).staged()
+        return "" if load is None else load.id
+
+    def check(self, tables: SideTables) -> None:
+        """Make sure that the tables were made of the rows that this call has staged, and not another one meanwhile.
+
+        Raises:
+            TargetError: they were not.
+        """
+        if self._staged_id(tables) != self.staged_id:
+            raise TargetError(
+                "somebody else verifies the same tables by the same source, and has staged rows in place of these",
+                path=self.context.target.text,
+                remedy="Wait until that has ended, and run it again",
+            )
 
     def _name(self, state: State) -> str:
         """Return the side target's name: the same call finds the rows that an earlier one has staged."""
@@ -143,7 +167,7 @@ class SourceRows:
     def _snapshot(self) -> Iterator[Snapshot]:
         place = self.place
         if place.snapshot is None:
-            with exported_snapshot(read_address(place.origin)) as snapshot:
+            with exported_snapshot(read_address(place.origin), place.wait) as snapshot:
                 yield snapshot
         elif place.consistent_point is None:
             problem = "a snapshot is given, and not as of which LSN it is"
@@ -166,7 +190,8 @@ class SourceRows:
 
         def gone(_: SparkSession) -> BaseSource:
             raise TargetError(
-                "the source's rows that were staged are gone, as captures were missing behind them",
+                "the source's rows that were staged are gone: captures were missing behind them, or somebody else has "
+                "verified the same tables by them",
                 path=self.context.target.text,
                 remedy="Run it again, which reads them anew",
             )

@@ -30,7 +30,7 @@ from walreplay.job.source_check import lie_apart
 from walreplay.job.source_rows import SourcePlace, SourceRows
 from walreplay.ledger.state import State, now
 from walreplay.lsn import to_datetime
-from walreplay.names import Output, output_of
+from walreplay.names import Output, output_of, source_oid
 from walreplay.progress import Progress
 from walreplay.report import TableVerification, VerifyReport, worst_of
 from walreplay.session import steps
@@ -92,7 +92,7 @@ def verify(
         publication: of a database: whose tables are read.
         consistent_point, describe: of copies, where they are not in the files that base.sh has written beside them.
         snapshot: of a database: an exported one, in place of one that is made; with its consistent_point.
-        wait: seconds for captures that reach the LSN of the source's rows.
+        wait: seconds for captures that reach the source's rows, and, at least a minute, for transactions that are open.
         table: a regular expression over the whole of the source's ``schema.table``; None for all tables.
         outputs: those that are compared; None for all that the configuration wants.
         differences: a Delta table (a path or URI) to which rows that differ are added, with their values.
@@ -159,6 +159,8 @@ class _Verifying:
             context.ledger.release()
             state = source_rows.waited(made.state)
             made, verdicts = self._verdicts(tables, state)
+        if of_source is not None:
+            source_rows.check(tables)
         is_early = _differs_early(tables, made, verdicts)
         results = context.each(lambda pair: self._result(made, *pair, is_early=is_early), verdicts)
         against = ARCHIVE if of_source is None else of_source.origin
@@ -182,6 +184,7 @@ class _Verifying:
             target=context.target.text,
             applied_lsn=lsn,
             applied_commit_ts=to_datetime(commit_time),
+            source_lsn=None if tables.late_load is None else tables.late_load.load.at_lsn,
             tables=tuple(in_order),
             differences=self.differences,
             warnings=tuple(context.warnings),
@@ -213,7 +216,7 @@ class _Verifying:
             instead = "" if by_source else "; compare it with its source, by --from"
             yield TableVerification(name, "", "not compared", f"{error.problem}{instead}")
         compared = {result.oid for result in results}
-        why = "the source sends no rows of it" if by_source else "the configuration leaves it out"
+        why = "the source sends no rows of it" if by_source else "the archive makes no such table"
         for entry in made.state.tables:
             is_wanted = self.narrowed.wants(entry.source_name) and self.narrowed.wants_output(output_of(entry.oid))
             if (
@@ -222,7 +225,19 @@ class _Verifying:
                 and not entry.set_aside
                 and entry.source_name not in tables.skipped
             ):
-                yield TableVerification(entry.name, entry.table.text, "not compared", why, oid=entry.oid)
+                result = TableVerification(entry.name, entry.table.text, "not compared", why, oid=entry.oid)
+                if self._is_left_out(made.state, entry):
+                    result = replace(result, result="left out", reason="the configuration leaves it out")
+                yield result
+
+    def _is_left_out(self, state: State, entry: MirrorEntry) -> bool:
+        """Return whether the configuration wants no such table any more."""
+        settings, relations = self.context.settings, () if state.resume is None else state.resume.relations
+        relation = next((relation for relation in relations if relation.oid == source_oid(entry.oid)), None)
+        if relation is None:
+            return False
+        name = relation.namespace or "pg_catalog", relation.name
+        return settings.leaves_out(*name) or output_of(entry.oid) not in settings.outputs_of(*name)
 
     def _prepare(self, place: str, captures: str) -> None:
         """Make the table of the differences, if it is not there.
@@ -274,6 +289,8 @@ class _Verifying:
         entry = {entry.oid: entry for entry in made.state.tables}.get(right.oid)
         place = "" if entry is None else entry.table.text
         result = TableVerification(right.name, place, "equal", verdict.why, verdict.rows, oid=right.oid)
+        if entry is None and self.of_source is not None and not verdict.rows:
+            return replace(result, reason="the source has no rows of it, and the target no such table yet")
         if entry is None or entry.set_aside:
             why = "the target has no such table: walreplay rebuild makes it, or load"
             return replace(result, result="not compared", reason=why)

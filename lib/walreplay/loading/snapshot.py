@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import parse_qsl
 
 from walreplay.errors import ConfigError, TargetError
@@ -30,11 +31,18 @@ class Snapshot:
     consistent_point: int
 
 
+LEAST_PATIENCE: Final = 60.0
+_LOCK_NOT_AVAILABLE: Final = b"55P03"
+
+
 @contextmanager
-def exported_snapshot(address: Address) -> Iterator[Snapshot]:
+def exported_snapshot(address: Address, patience: float) -> Iterator[Snapshot]:
     """Provide a snapshot while the body runs; the server keeps neither WAL nor rows for it afterwards.
 
     User and password are those of libpq: PGUSER, PGPASSWORD, PGPASSFILE.
+
+    Args:
+        patience: seconds for each of the transactions that are open, as the server waits until they have ended.
 
     Raises:
         ConfigError: psycopg is not installed.
@@ -49,12 +57,19 @@ def exported_snapshot(address: Address) -> Iterator[Snapshot]:
             remedy="Install it with: pip install 'walreplay[record]'; or give --snapshot and --consistent-point of a "
             "slot that is made for this (snapshot.sh of walreplay --scripts)",
         ) from None
-    connection = pq.PGconn.connect(_conninfo(address))
+    connection = pq.PGconn.connect(_conninfo(address, max(patience, LEAST_PATIENCE)))
     try:
         if connection.status != pq.ConnStatus.OK:
             raise _refused(address, connection.error_message)
         name = f"walreplay_verify_{uuid.uuid4().hex[:16]}"
         result = connection.exec_(f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput".encode())
+        if result.error_field(pq.DiagnosticField.SQLSTATE) == _LOCK_NOT_AVAILABLE:
+            raise TargetError(
+                "a transaction that was open when the snapshot was asked for does not end, and the server waits for it",
+                path=address.shown,
+                remedy="End it (pg_stat_activity and pg_prepared_xacts have its xact_start, and prepared), or wait "
+                "longer by --wait",
+            )
         if result.status != pq.ExecStatus.TUPLES_OK:
             raise _refused(address, result.error_message)
         fields = {result.fname(number): result.get_value(0, number) for number in range(result.nfields)}
@@ -66,7 +81,7 @@ def exported_snapshot(address: Address) -> Iterator[Snapshot]:
         connection.finish()
 
 
-def _conninfo(address: Address) -> bytes:
+def _conninfo(address: Address, patience: float) -> bytes:
     from psycopg.conninfo import make_conninfo
 
     names, ports = zip(*address.hosts, strict=True)
@@ -76,7 +91,8 @@ def _conninfo(address: Address) -> bytes:
     values |= {name: parameters.get(name) for name in ("sslmode", "sslrootcert")}
     chosen = {name: value for name, value in values.items() if value is not None}
     # The session waits while others read in its snapshot.
-    options = "-c idle_in_transaction_session_timeout=0 -c statement_timeout=0"
+    timeouts = {"idle_in_transaction_session": 0, "statement": 0, "lock": int(1000 * patience)}
+    options = " ".join(f"-c {name}_timeout={milliseconds}" for name, milliseconds in timeouts.items())
     return make_conninfo("", **chosen, replication="database", client_encoding="UTF8", options=options).encode()
 
 

@@ -1,0 +1,207 @@
+"""Of targets that random work has made, each fault that somebody plants is told, and nothing else is.
+
+Each call of verify has faults in some of its tables, one each, and none in the others; both the archive and the source
+are held against them.  ``WALREPLAY_LONG`` sets the number of workloads, ``WALREPLAY_SEED`` that of the only one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import walreplay
+from integration.test_verify_source import copied
+from support import streamed_workload, typed_source
+from support.planted_faults import FAULTS, PlantedTable
+from support.postgres import Server, on_tcp, running_server, server_versions
+from support.streamed_workload import Mix, Workload, decide_all, hold
+from support.workload import PUBLICATION, PUBLISH, SETUP, at_work, run_workload
+from walreplay.names import Output, output_of
+from walreplay.report import TableVerification
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.live
+
+_LONG: Final = int(os.environ.get("WALREPLAY_LONG", "0"))
+SEEDS: Final = [int(os.environ["WALREPLAY_SEED"])] if "WALREPLAY_SEED" in os.environ else range(_LONG // 10_000 or 1)
+TABLES, ROUNDS = (10, 3) if _LONG else (2, 1)
+
+KEYED: Final = ("typed__full_rows", "live__full_with_key")
+"""Tables of which one configuration names the key."""
+
+SOFT: Final = ("typed__plain", "typed__collated", "big__load")
+"""Tables in which one configuration keeps deleted rows."""
+
+
+def _tables(**settings: Any) -> Any:
+    """Return the configuration of tables, each by its name with ``__`` for the dot."""
+    names = ((*name.split("__"), of) for name, of in settings.items())
+    return [{"table": {"source_schema": schema, "source_table": table, **of}} for schema, table, of in names]
+
+
+CONFIGS: Final[Sequence[Mapping[str, Any]]] = (
+    {},
+    {"objects": _tables(**{name: {"soft_deletes": True} for name in SOFT})},
+    {"decimal_handling_mode": "string", "objects": _tables(**{name: {"keys": ["id"]} for name in KEYED})},
+    {
+        "column_mask_salt": "salt",
+        "objects": _tables(
+            typed__collated={"column_mask_hash": ["l"]},
+            live__many_types={"column_mask_hash": ["c_varchar", "c_numeric"], "exclude_columns": ["c_json"]},
+        ),
+    },
+)
+STREAMED: Final = {"proto_version": "4", "streaming": "parallel", "two_phase": "true"}
+_OWN: Final = re.compile("__.*")
+
+
+@contextmanager
+def recorded(seed: int, folder: Path) -> Iterator[Server]:
+    """Run a server that was at work, and is recorded; its transactions are streamed, and prepared."""
+    settings = {"logical_decoding_work_mem": "64kB", "max_prepared_transactions": "20", "lock_timeout": "20s"}
+    versions = server_versions()
+    with running_server(versions[seed % len(versions) - 1], {**on_tcp(), **settings}) as server:
+        by_root = "" if seed % 3 == 0 else " WITH (publish_via_partition_root)"
+        server.execute(*SETUP, *streamed_workload.SETUP, *typed_source.SETUP, PUBLISH + by_root)
+        (folder / "captures").mkdir(parents=True)
+        options = {**STREAMED, "publication_names": PUBLICATION}
+        server.make_slot("archive", options)
+        with server.recording(folder / "captures" / "0.bin", slot="archive", options=options, make=False):
+            yield server
+
+
+@dataclass
+class Rounds:
+    """Verifications of one target.
+
+    Attributes:
+        keys: of the source's tables.
+        called: what verify is called with.
+        seen: how many of which kind there were.
+    """
+
+    spark: SparkSession
+    chance: random.Random
+    keys: Mapping[str, Sequence[str]]
+    folder: Path
+    called: Mapping[str, Any]
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def verified(self, **more: Any) -> dict[str, TableVerification]:
+        report = walreplay.verify(self.spark, self.folder / "mirror", **{**self.called, **more})
+        self.seen.update(report.warnings)
+        self.seen["calls"] += 1
+        return {table.name: table for table in report.tables}
+
+    def planted(self, table: TableVerification) -> PlantedTable:
+        """Return where a table lies, and what of it is compared."""
+        assert table.oid is not None
+        output, by_source = output_of(table.oid), "source" in self.called
+        key = list(self.keys[table.name.removesuffix(output.suffix)])
+        if output is Output.CHANGELOG:
+            return PlantedTable(
+                self.spark, table.location, ["__commit_lsn", "__ordinal"], lambda name: name == "__file"
+            )
+        if output is Output.HISTORY:
+            key = [*key, "__start_lsn"] if key else []
+            left_out = (lambda name: bool(_OWN.match(name))) if by_source else (lambda _: False)
+            return PlantedTable(self.spark, table.location, key, left_out, "__end_lsn" if by_source else None)
+        own = ("__commit_lsn", "__commit_ts") + (("__deleted",) if by_source else ())
+        return PlantedTable(self.spark, table.location, key, own.__contains__, "__deleted" if by_source else None)
+
+    def run(self, rounds: int) -> None:
+        """Have all tables equal first; then plant faults in some of them, see what is told, and take them back."""
+        against = "the source" if "source" in self.called else "the archive"
+        tables = self.verified()
+        for table in tables.values():
+            assert table.result == "equal", table
+            assert not table.reason or (table.rows == 0 and not table.location), table
+        self.seen[f"untouched against {against}"] += len(tables)
+        for number in range(rounds):
+            share = self.chance.choice((0.0, 0.9, 0.9, 0.9, 0.9))
+            present = [name for name, table in tables.items() if table.location]
+            chosen = [name for name in present if self.chance.random() < share] or [self.chance.choice(present)]
+            expected, undone = {}, []
+            for name in chosen:
+                for fault in self.chance.sample(list(FAULTS), len(FAULTS)):
+                    done = self.planted(tables[name]).plant(fault, self.chance)
+                    if done is not None:
+                        expected[name] = (fault, done[0])
+                        undone.append(done[1])
+                        break
+            place = self.folder / f"differences {against}" / str(number)
+            found = self.verified(differences=place)
+            assert found.keys() == tables.keys()
+            rows = self.spark.read.format("delta").load(str(place)).collect()
+            for name, table in found.items():
+                if name not in expected:
+                    assert table.result == "equal", table
+                    self.seen[f"beside faults against {against}"] += 1
+                    continue
+                fault, (missing, extra, changed, columns) = expected[name]
+                self.seen[f"{fault} in {output_of(table.oid or 0).label} against {against}"] += 1
+                assert (table.missing, table.extra, table.changed) == (missing, extra, changed), (fault, table)
+                assert table.result == ("different" if missing or extra or changed else "equal"), (fault, table)
+                assert columns in (None, table.columns), (fault, table, columns)
+                kinds = Counter(row.kind for row in rows if row.table == name)
+                assert kinds == +Counter(missing=missing, extra=extra, changed=changed), (fault, table, kinds)
+                key = self.planted(table).key
+                for row in rows:
+                    if row.table == name and key:
+                        assert set(json.loads(row.key)) <= set(key), (fault, row)
+            for undo in undone:
+                undo()
+
+
+def _chosen(chance: random.Random, names: Sequence[str], config: Mapping[str, Any]) -> list[str]:
+    """Choose tables, those that have settings of their own among them."""
+    named = [
+        ".".join(item["table"][f"source_{part}"] for part in ("schema", "table")) for item in config.get("objects", ())
+    ]
+    return [*named, *chance.sample([name for name in names if name not in named], max(TABLES - len(named), 1))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_fault_is_told_and_nothing_else(
+    spark: SparkSession, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGUSER", "postgres")
+    chance, seen = random.Random(seed), Counter[str]()
+    config: dict[str, Any] = {"outputs": [output.value for output in Output], **CONFIGS[seed % len(CONFIGS)]}
+    with recorded(seed, tmp_path) as server:
+        keys = typed_source.identities(server)
+        if seed % len(CONFIGS) == 2:
+            keys |= {name.replace("__", "."): ["id"] for name in KEYED}
+        config["table_include_list"] = [re.escape(name) for name in _chosen(chance, sorted(keys), config)]
+        called = {"captures": tmp_path / "captures", "config": config}
+        typed_source.change(server, chance, 6)
+        with Workload(server, Mix(seed, prepares=True, transactions=2, rows=60)) as work:
+            with work.stopped(lambda: walreplay.apply(spark, called["captures"], tmp_path / "mirror", config)):
+                typed_source.change(server, chance, 3)
+            Rounds(spark, chance, keys, tmp_path, called, seen).run(0)
+        decide_all(server, chance)
+        url = f"jdbc:postgresql://127.0.0.1:{server.port}/{server.database}"
+        with at_work(server, seed):
+            base = copied(server, tmp_path / "copies")
+            live = {**called, "source": url, "publication": PUBLICATION, "wait": 60.0}
+            Rounds(spark, chance, keys, tmp_path, live, seen).run(0)
+        hold(server)
+        run_workload(server, transactions=20, seed=seed, pause=lambda: None)
+        typed_source.change(server, chance, 2)
+    by_source = {**called, "source": base}
+    Rounds(spark, chance, keys, tmp_path, by_source, seen).run(ROUNDS)
+    walreplay.apply(spark, called["captures"], tmp_path / "mirror", config)
+    Rounds(spark, chance, keys, tmp_path, called, seen).run(ROUNDS)
+    print(f"seed {seed}", *(f"{count:6} {what}" for what, count in seen.most_common()), sep="\n")
