@@ -60,7 +60,17 @@ def test_tables_outputs_and_a_first_lsn_are_chosen(small: SmallMirror, tmp_path:
     with runs_of(1):
         walreplay.backfill(spark, captures, tmp_path / "log", table=r"s\.t", from_lsn="0/C8", **log)
     assert tables(tmp_path / "log") == {"t__changes"}
-    assert logged(small, tmp_path / "log") == [("c", 200, 2), ("c", 300, 3), ("d", 300, 1), ("u", 200, 1)]
+    changes = [("c", 200, 2), ("c", 300, 3), ("d", 300, 1), ("u", 200, 1)]
+    assert logged(small, tmp_path / "log") == changes
+    # What was left out is not missing, and a rebuild does not bring it.
+    report = walreplay.verify(spark, tmp_path / "log", captures, table=r"s\.t", config=log)
+    assert [(one.name, one.result, one.rows) for one in report.tables] == [("s.t (changelog)", "equal", 4)]
+    (log_table,) = Path(tmp_path / "log" / "s").iterdir()
+    spark.sql(f"DELETE FROM delta.`{log_table}` WHERE __op = 'd'")
+    (table,) = walreplay.verify(spark, tmp_path / "log", captures, table=r"s\.t", config=log).tables
+    assert (table.missing, table.extra, table.changed) == (1, 0, 0)
+    walreplay.rebuild(spark, captures, tmp_path / "log", r"s\.t", config=log)
+    assert logged(small, tmp_path / "log") == changes
 
 
 @pytest.mark.full

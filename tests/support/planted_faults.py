@@ -84,6 +84,11 @@ class Spot(NamedTuple):
     key: Sequence[str]
     chance: Random
 
+    @property
+    def rescued(self) -> Sequence[str]:
+        """The column of values that their columns could not hold; none where it is not compared."""
+        return [name for name in self.columns if name == "_rescued_data"]
+
 
 def _with(table: pa.Table, name: str, values: Mapping[int, Any]) -> pa.Table:
     column = table.column(name).combine_chunks()
@@ -119,7 +124,7 @@ FAULTS: Final[Mapping[str, Callable[[pa.Table, Spot], pa.Table | None]]] = {
     "NULL for a value": lambda t, s: _changed(t, s, s.columns, lambda value: value is not None, lambda *_: None),
     "a value for NULL": lambda t, s: _changed(t, s, s.columns, lambda value: value is None, other),
     "a key": lambda t, s: _changed(t, s, s.key, lambda value: value is not None, other),
-    "a rescued text": lambda t, s: _changed(t, s, ["_rescued_data"], lambda value: value is not None, other),
+    "a rescued text": lambda t, s: _changed(t, s, s.rescued, lambda value: value is not None, other),
     "keys swapped": lambda t, s: _swapped(t, s, s.key),
     "cells swapped": lambda t, s: _swapped(t, s, [s.chance.choice(s.columns)]),
     "a row gone": lambda t, s: _without(t, {s.chance.choice(s.rows)}) if s.rows else None,
@@ -167,7 +172,6 @@ class PlantedTable:
         key: the columns by which its rows are matched.
         left_out: columns that are not compared.
         is_open: only rows of which this column is NULL are compared; None for all.
-        part: a column, and its value of the rows that are compared; None for all.
     """
 
     spark: SparkSession
@@ -175,7 +179,6 @@ class PlantedTable:
     key: Sequence[str]
     left_out: Callable[[str], bool]
     is_open: str | None = None
-    part: tuple[str, str] | None = None
 
     def plant(self, fault: str, chance: Random) -> tuple[Difference, Callable[[], object]] | None:
         """Put a fault into the table; return what is to be told, and what takes it back; None if it cannot be."""
@@ -186,7 +189,7 @@ class PlantedTable:
         whole = frame.toArrow() if by_spark else delta.to_pyarrow_table()
         names = [name for name in whole.column_names if not self.left_out(name)]
         spot = Spot(self._rows(whole), names, [name for name in self.key if name in names], chance)
-        faulty = FAULTS[fault](whole, spot) if fault != "a rescued text" or "_rescued_data" in names else None
+        faulty = FAULTS[fault](whole, spot)
         if faulty is None:
             return None
         if by_spark:
@@ -200,11 +203,6 @@ class PlantedTable:
         return told(sides[0], sides[1], spot.key), undo
 
     def _rows(self, table: pa.Table) -> list[int]:
-        rows = range(table.num_rows)
-        if self.is_open is not None and self.is_open in table.column_names:
-            values = table[self.is_open].to_pylist()
-            rows = [row for row in rows if values[row] in (None, False)]  # type: ignore[assignment]
-        if self.part is not None:
-            values = table[self.part[0]].to_pylist()
-            rows = [row for row in rows if values[row] == self.part[1]]  # type: ignore[assignment]
-        return list(rows)
+        if self.is_open is None or self.is_open not in table.column_names:
+            return list(range(table.num_rows))
+        return [row for row, value in enumerate(table[self.is_open].to_pylist()) if value in (None, False)]

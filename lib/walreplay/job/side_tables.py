@@ -175,7 +175,10 @@ class SideTables:
             settings.allow_gaps,
             [(step.load.at_lsn, step.load.after, sorted(step.only)) for step in loads],
         )
-        narrowed = settings.narrowed(Narrowed(oids=frozenset(oids), outputs=outputs))
+        begun = {entry.begins for entry in target_state.tables if source_oid(entry.oid) in oids and not entry.set_aside}
+        # Tables that are whole begin with all changes, or with loaded rows.
+        from_lsn = max(begun) if begun and min(begun) >= 0 else None
+        narrowed = settings.narrowed(Narrowed(oids=frozenset(oids), outputs=outputs, from_lsn=from_lsn))
         return Side(name, self.context.target.side(name), narrowed, loads)
 
     def check(self, state: State | None) -> State:

@@ -67,7 +67,7 @@ def exported_snapshot(address: Address, patience: float) -> Iterator[Snapshot]:
             raise TargetError(
                 "a transaction that was open when the snapshot was asked for does not end, and the server waits for it",
                 path=address.shown,
-                remedy="End it (pg_stat_activity and pg_prepared_xacts have its xact_start, and prepared), or wait "
+                remedy="End it: the oldest xact_start of pg_stat_activity, or prepared of pg_prepared_xacts; or wait "
                 "longer by --wait",
             )
         if result.status != pq.ExecStatus.TUPLES_OK:

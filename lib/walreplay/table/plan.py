@@ -28,7 +28,7 @@ from walreplay.spark.staging import Staged
 from walreplay.table import column_checks
 from walreplay.table.certainty import ended, merged
 from walreplay.table.placement import Placement, Switched, UsedRelation, place_tables
-from walreplay.table.registry import ALWAYS, Doubt, Doubts, MirrorEntry
+from walreplay.table.registry import ALWAYS, FROM, Doubt, Doubts, MirrorEntry
 from walreplay.table.versions import Catalogue, Version, with_whole_keys
 from walreplay.task_settings import Origins
 from walreplay.types.families import may_be_rescued
@@ -254,6 +254,8 @@ def _uncertain(plan: TablePlan, period: Period, settings: Settings, *, is_late: 
     output, first = output_of(plan.oid), period.since + 1
     if is_late:
         yield Doubt(ALWAYS, None, f"its {output.label} was switched on later than its source began")
+    if not output.is_whole and first < settings.from_lsn:
+        yield Doubt(ALWAYS, settings.from_lsn, FROM)
     if plan.before is not None and plan.before.oid != plan.oid:
         yield Doubt(first, None, "it goes on with the rows of another table that had its name (on_recreate: keep)")
     if output.rows is not RowKind.CURRENT:

@@ -21,6 +21,7 @@ from walreplay.names import output_of
 ALWAYS: Final = -1  # The LSN of what holds from the beginning on
 
 GAP: Final = "a run has gone on over a gap: "  # The doubt that such a run leaves begins so
+FROM: Final = "its changes begin later (--from-lsn)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,11 @@ class MirrorEntry:
         """
         texts = [doubt.text for doubt in self.doubts if doubt.text.startswith(GAP) and doubt.last is None]
         return texts[-1].removeprefix(GAP) if texts else None
+
+    @property
+    def begins(self) -> int:
+        """The commit LSN below which its changes were left out (backfill --from-lsn); -1 for none."""
+        return next((doubt.last or -1 for doubt in self.doubts if doubt.text == FROM), -1)
 
     @property
     def rows_at(self) -> int:
