@@ -13,7 +13,7 @@ from walreplay.lsn import format_lsn
 
 _Result = TypeVar("_Result")
 
-Action: TypeAlias = Literal["created", "merged", "appended", "overwritten", "unchanged", "set aside"]
+Action: TypeAlias = Literal["created", "merged", "appended", "overwritten", "unchanged", "set aside", "held"]
 Status: TypeAlias = Literal["applied", "loaded", "rebuilt", "nothing new"]
 # How rows reached the tables: in files that workers have written, or by Spark's own statements.
 WriterKind: TypeAlias = Literal["files", "statements"]
@@ -154,6 +154,7 @@ def added_up(tables: Sequence[TableReport]) -> tuple[TableReport, ...]:
     return tuple(sorted(totals.values(), key=TableReport.order))
 
 
+_NOT_WRITTEN: Final = ("unchanged", "set aside", "held")
 _SUMMED: Final = (
     *("changes", "bytes", "inserted", "updated", "deleted", "seconds"),
     *("without_base", "deletes_without_row", "unknown"),
@@ -163,8 +164,8 @@ _SUMMED: Final = (
 def _sum(earlier: TableReport, later: TableReport) -> TableReport:
     return replace(
         later,
-        # The first action that has written to the table counts.
-        action=later.action if earlier.action in ("unchanged", "set aside") else earlier.action,
+        # The first action that has written to the table counts, unless it is held since.
+        action=later.action if later.action == "held" or earlier.action in _NOT_WRITTEN else earlier.action,
         **{name: getattr(earlier, name) + getattr(later, name) for name in _SUMMED},
         truncated=earlier.truncated or later.truncated,
         version=earlier.version if later.version is None else later.version,

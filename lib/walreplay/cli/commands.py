@@ -25,6 +25,7 @@ from walreplay.cli.running import (
     Quiet,
     Report,
     Sources,
+    Strict,
     Target,
     asked,
     configuration,
@@ -138,13 +139,14 @@ def apply_command(
     allow_gaps: AllowGaps = False,
     accept_changed_tables: AcceptChangedTables = False,
     dry_run: DryRun = False,
+    strict: Strict = False,
     as_json: Json = False,
     report_file: Report = None,
     metrics: Metrics = None,
     quiet: Quiet = False,
 ) -> None:
     """Apply new captures to the Delta tables of the target."""
-    printing = Printing(as_json, report_file, quiet)
+    printing = Printing(as_json, report_file, quiet, strict)
     loaded_config = configuration(config, allow_gaps=allow_gaps, accept_changed_tables=accept_changed_tables)
     _applied("apply", captures, target, loaded_config, source, printing, {"metrics": metrics}, dry_run=dry_run)
 
@@ -163,13 +165,14 @@ def backfill_command(
     allow_gaps: AllowGaps = False,
     accept_changed_tables: AcceptChangedTables = False,
     dry_run: DryRun = False,
+    strict: Strict = False,
     as_json: Json = False,
     report_file: Report = None,
     metrics: Metrics = None,
     quiet: Quiet = False,
 ) -> None:
     """Bring a target to what the source held at an LSN or at a time."""
-    printing = Printing(as_json, report_file, quiet)
+    printing = Printing(as_json, report_file, quiet, strict)
     from walreplay.job.as_of import until_of
 
     until_of(until_lsn, until_time)  # said before Spark starts, if it cannot be read

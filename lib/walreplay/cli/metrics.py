@@ -114,4 +114,5 @@ _OF_TABLE: Final[tuple[tuple[str, str, Callable[[TableStatus], float | None]], .
     ("table_changes", "Row changes in the newest 20 runs", lambda table: table.changes),
     ("table_verified_timestamp_seconds", "When it was verified last", lambda table: _epoch(table.verified_at)),
     ("table_equal", "1 if it was equal then, else 0", lambda table: table.is_equal),
+    ("table_held", "1 if an error of its own holds it, else 0", lambda table: table.held is not None),
 )

@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
+import typer
+
 from walreplay.cli.remedies import filled
 from walreplay.console import Screen, age, size
 from walreplay.errors import ConfigError
@@ -36,6 +38,7 @@ class Printing:
         report: a file that gets it as JSON, whatever is printed: a path, or a URI of a file system that Spark has.
             Under spark-submit and in jobs, Spark writes between the lines of standard output.
         quiet: no progress is shown before.
+        strict: a table that is held makes the exit code 1.
         page: a file that gets it as a page for browsers, under a ``title``.
 
     Raises:
@@ -45,6 +48,7 @@ class Printing:
     as_json: bool = False
     report: str | None = None
     quiet: bool = False
+    strict: bool = False
     page: str | None = None
     title: str = ""
 
@@ -78,6 +82,9 @@ class Printing:
             page = Page(self.title)
             write(page)
             write_text(self.page, page.html(), "the page")
+        results = [values, *(source["result"] or {} for source in values.get("sources", ()))]
+        if self.strict and any(table["action"] == "held" for result in results for table in result.get("tables", ())):
+            raise typer.Exit(1)
 
 
 def refuse_missing(option: str, extra: str, package: str) -> None:
@@ -237,6 +244,9 @@ def write_status(output: Screen, status: TargetStatus) -> None:
             for item in status.open_transactions
         ],
     )
+    for table in status.tables:
+        if table.held is not None:
+            output.line(f"{table.name} is held, and left out: {filled(table.held)}", style="yellow")
     tables = sorted(status.tables, key=lambda table: (-table.bytes, -table.changes, table.name))
     _write_section(
         output,

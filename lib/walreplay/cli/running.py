@@ -130,6 +130,7 @@ Outputs = Annotated[
     list[str] | None,
     typer.Option("--output", help=f"{', '.join(Output)}; else all that the configuration wants.", metavar="NAME"),
 ]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit code 1 if a table is held.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")]
 
 

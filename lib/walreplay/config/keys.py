@@ -289,6 +289,7 @@ OrderName = Literal["natural", "path", "modified"]
 TypeChangePolicy = Literal["rewrite", "stop"]
 RecreatePolicy = Literal["replace", "keep", "stop"]
 DropColumnPolicy = Literal["keep", "drop"]
+TableErrorPolicy = Literal["stop", "hold"]
 Operation = Literal["c", "u", "d", "t"]
 """Debezium's letters: inserts, updates, deletes, truncates."""
 

@@ -33,6 +33,7 @@ from walreplay.config.keys import (
     Outputs,
     RecreatePolicy,
     StrictModel,
+    TableErrorPolicy,
     TableProperties,
     TrackedColumns,
     TypeChangePolicy,
@@ -159,6 +160,8 @@ class TableOptions(StrictModel):
     on_type_change: TypeChangePolicy = "rewrite"
     on_recreate: RecreatePolicy = "replace"
     on_drop_column: DropColumnPolicy = "keep"
+    on_table_error: TableErrorPolicy = "stop"
+    """An error of the table alone stops the run, or the table is left out until it is made again."""
     track_history_column_list: TrackedColumns | None = None
     """In a history, only changes of these columns begin versions; others are made in the open one."""
     track_history_except_column_list: TrackedColumns | None = None
@@ -524,6 +527,13 @@ class Settings(SourceOptions):
             return False
         listed = any(expression(text).fullmatch(f"{schema}.{table}") for text in expressions)
         return listed != (self.table_include_list is not None)  # one list says what is in, the other what is out
+
+    def holds(self, schema: str, table: str) -> bool:
+        """Return whether an error of a source table alone holds it, and does not stop the run."""
+        options = self.options_of(schema, table)
+        # A rebuild, which ends a hold, wants a part of the tables, and refuses those that sources share.
+        is_whole = self._narrowed == NOT_NARROWED and not self.shares_table(*options.destination)
+        return options.on_table_error == "hold" and is_whole
 
     def skips(self, operation: Operation) -> bool:
         """Return whether changes of a kind are left out."""

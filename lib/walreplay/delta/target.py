@@ -234,12 +234,13 @@ _TORN: Final = re.compile(
 
 
 @contextmanager
-def storage_errors(place: str, *, if_damaged: str = "") -> Iterator[None]:
+def storage_errors(place: str, *, if_damaged: str = "", table: str | None = None) -> Iterator[None]:
     """Raise errors of the file system, on whatever machine, as errors for people.
 
     Args:
         place: the target, if the error does not name the file.
         if_damaged: what to do if the table at the place is damaged; empty if the caller reports that itself.
+        table: that table's name in the source.
     """
     try:
         yield
@@ -259,7 +260,7 @@ def storage_errors(place: str, *, if_damaged: str = "") -> Iterator[None]:
         if if_damaged and (damage := _damage(error, of_worker, place)) is not None:
             problem, path = damage
             remedy = f"Bring back what is missing; or {if_damaged}"
-            raise TargetError(f"the table is damaged: {problem}", path=path, remedy=remedy) from error
+            raise TargetError(f"the table is damaged: {problem}", table=table, path=path, remedy=remedy) from error
         if of_worker is None:
             raise
         number = int(of_worker[1])

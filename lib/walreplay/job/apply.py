@@ -21,9 +21,10 @@ from walreplay.decode.scan import Until
 from walreplay.delta.target import catalog_errors
 from walreplay.errors import OrderError, TargetError
 from walreplay.job.context import RunContext
-from walreplay.job.execution import Applying, RunWork, run_bytes_of
+from walreplay.job.execution import Applying, RunWork
+from walreplay.job.holding import reported
 from walreplay.job.installing import Installing
-from walreplay.job.scanning import NewFiles, RunInput, Scanning, seen_files
+from walreplay.job.scanning import NewFiles, RunInput, Scanning, run_bytes_of, seen_files
 from walreplay.job.standing import newer_error
 from walreplay.job.table_check import TableChecks
 from walreplay.ledger.runs import metrics_of
@@ -38,6 +39,7 @@ from walreplay.session.reach import folder_of
 from walreplay.spark.captures import CaptureFile, root_of
 from walreplay.spark.staging import Staging
 from walreplay.stream.plan import Plan
+from walreplay.table.registry import Entries
 from walreplay.writing.merge import missing_warnings
 from walreplay.writing.move import fence_of
 
@@ -123,7 +125,7 @@ class Job:
             self.run.keep_ledger_small(self._run_numbers)
         # `report.tables` has all runs of the call, so each warning comes once.
         warnings = (*self.run.warnings, *missing_warnings(report.tables, self.run.settings, self.run.gaps))
-        return timed(replace(report, warnings=warnings), began, self.run.stages)
+        return timed(replace(report, warnings=tuple(dict.fromkeys(warnings))), began, self.run.stages)
 
     def _apply(self) -> RunReport:
         joined_report: RunReport | None = None
@@ -200,15 +202,16 @@ class Job:
             if not has_own_sessions(self.run.spark):  # a shared session allows one statement at a time
                 index_write.result()
 
-            def write_plan(decoded: Plan, run_number: int, places: tuple[str, ...]) -> State:
+            def write_plan(decoded: Plan, number: int, places: tuple[str, ...], entries: Entries) -> State:
                 # First the index: whoever finishes this run, once its plan is written, does not scan its files.
                 index_write.result()
                 seen = seen_files(self.captures, reading.listed, plan.resume.last_path)
                 what = {"plan": decoded, "resume": None, "source": self.source, "captures": self.captures, "seen": seen}
                 sizes = {"files": len(reading.files), "bytes": reading.size}
-                return self.run.ledger.begin(state, run_number, places, **what, **sizes)
+                return self.run.ledger.begin(state, number, places, tables=entries, **what, **sizes)
 
-            return self._apply_work(staging, RunWork(plan, reading.size, state, write_plan))
+            entries = () if state is None else state.tables
+            return self._apply_work(staging, RunWork(plan, reading.size, state, entries, write_plan))
 
     def _list(self) -> list[CaptureFile]:
         """Return the captures' files; refuse those that are not as the archive's index has them."""
@@ -260,14 +263,14 @@ class Job:
         if fence is not None:  # if the interrupted run was only paused, it can rename nothing from here on
             fence.take_down_others()
 
-        def reuse_plan(_: Plan, __: int, places: tuple[str, ...]) -> State:
+        def reuse_plan(_: Plan, __: int, places: tuple[str, ...], ___: Entries) -> State:
             # The plan and its number stay; a changed configuration may want its tables in other places.
             if places == interrupted.places:
                 return interrupted
             return self.run.ledger.write(replace(interrupted, places=places))
 
         with self.run.staging() as staging:
-            work = RunWork(plan, interrupted.bytes, interrupted, reuse_plan, resumed=True)
+            work = RunWork(plan, interrupted.bytes, interrupted, interrupted.tables, reuse_plan, resumed=True)
             return self._apply_work(staging, work)
 
     # What there is to do
@@ -333,4 +336,7 @@ class Job:
             raise newer_error(table, standing, standing.ahead[-1], state.reached[0])
 
     def _nothing_new(self, state: State | None) -> RunReport:
-        return self.run.report(None, "nothing new", self.captures, (-1, 0) if state is None else state.reached)
+        held, warnings = reported(() if state is None else state.tables)
+        self.run.warnings.extend(warnings)
+        reached = (-1, 0) if state is None else state.reached
+        return self.run.report(None, "nothing new", self.captures, reached, held)

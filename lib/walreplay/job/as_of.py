@@ -285,7 +285,7 @@ class _Queries:
         if kind is not RowKind.CURRENT or (self.position.later and not reason):  # a mirror's version has its own note
             reasons += [entry_doubt.text for entry_doubt in entry.doubts if entry_doubt.covers(self.position.lsn)]
         note = "; ".join(dict.fromkeys(filter(None, reasons)))
-        now = None if entry.set_aside else entry.source_name
+        now = None if entry.set_aside and not entry.is_unmade else entry.source_name
         exact = sql is not None and not note
         return TableAsOf(name, output_of(entry.oid).value, entry.table.text, sql, exact, note, now)
 
@@ -294,7 +294,7 @@ class _Queries:
         remedy = f"in a new target {means} it exactly: walreplay backfill --until-lsn LSN"
         version = self.versions.get(entry.oid)
         if version is None:
-            return None, f"the mirror has no version that is so old; {remedy}"
+            return None, entry.paused or f"the mirror has no version that is so old; {remedy}"
         is_changed = self.position.later > 0 and (self.position.oids is None or entry.oid in self.position.oids)
         if version.sql is not None and is_changed:
             run_lsn = format_lsn(max(self.position.run_lsn, 0))

@@ -25,9 +25,9 @@ from walreplay.errors import ConfigError, TargetError
 from walreplay.job.apply import Idle, Job, run_job
 from walreplay.job.as_of import lsn_of, until_of
 from walreplay.job.context import RunContext
-from walreplay.job.execution import Applying, RunWork, buckets_of, tasks_of
+from walreplay.job.execution import Applying, RunWork
 from walreplay.job.rebuild import rebuild
-from walreplay.job.scanning import RunInput, Scanning, seen_files
+from walreplay.job.scanning import RunInput, Scanning, buckets_of, seen_files, tasks_of
 from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.state import State, now
 from walreplay.lsn import format_lsn, to_datetime
@@ -165,7 +165,7 @@ class ForecastJob(Job):
         catalogue = Catalogue.of(plan, self.run.settings, state.tables)
         self.run.warnings.extend(catalogue.warnings)
         self._wanted_oids |= {relation.oid for relation, versions in catalogue.versions.items() if versions}
-        work = RunWork(plan, size, state, lambda *_: state)  # a forecast writes no plan
+        work = RunWork(plan, size, state, state.tables, lambda *_: state)  # a forecast writes no plan
         tables, reports = Applying(self.run, self.captures, CountedStaging()).forecast(work, catalogue)
         self._reports = added_up((*self._reports, *reports))
         return tables.entries

@@ -29,14 +29,15 @@ from walreplay.delta.target import catalog_errors
 from walreplay.errors import CaptureError, ConfigError, TargetError, listed
 from walreplay.fold.events import Mode
 from walreplay.job.context import RunContext
-from walreplay.job.execution import RunTables, buckets_of, table_runs
+from walreplay.job.execution import RunTables, table_runs
+from walreplay.job.scanning import buckets_of
 from walreplay.job.source_check import shared_by, taken_by
 from walreplay.job.standing import refuse_older
 from walreplay.job.table_check import CheckedTable, TableChecks, highest_of
 from walreplay.ledger.state import LOADING, PLANNED, REBUILDING, Load, State
 from walreplay.loading.description import HOW_TO_DESCRIBE, Description, write_description
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn
-from walreplay.names import RowKind, relation_of
+from walreplay.names import RowKind, output_of, relation_of, source_oid
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import Relation
 from walreplay.report import RunReport, TableReport, timed
@@ -46,7 +47,7 @@ from walreplay.spark.staging import EmptiedAt, Staged, StagedVersion, Staging, V
 from walreplay.spark.workers.load import COUNTED, LoadTask, count_keys
 from walreplay.stream.plan import Plan, Resume
 from walreplay.table.plan import Period, TablesPlan, plan_tables
-from walreplay.table.registry import left_at
+from walreplay.table.registry import OFF, left_at
 from walreplay.table.table_run import TableRun
 from walreplay.table.versions import Catalogue
 
@@ -287,7 +288,11 @@ class BaseLoad:
         with context.stage("check"):
             self._check_tables(tables, resumed=resumed)
             checked = TableChecks(context, accepts=self.anew).check(tables, state, resumed=resumed)
-            number = self._number(state, checked, interrupted)
+            entries = {} if state is None else {entry.oid: entry for entry in state.tables}
+            looked = zip(tables.tables, checked, strict=True)
+            # The run that holds a table may have been half applied to it.
+            unheld = [check for table, check in looked if table.oid not in entries or not entries[table.oid].held]
+            number = self._number(state, unheld, interrupted)
             if resumed:
                 assert state is not None
                 return state, checked
@@ -309,11 +314,20 @@ class BaseLoad:
 
     def _tables(self, begun: PlannedLoad, staged: Mapping[int, Staged]) -> TablesPlan:
         catalogue, entries = begun.catalogue, begun.state.tables if begun.state is not None else ()
+        oids = {relation.oid for relation in begun.loaded}
+        # All rows of a table that is held come anew, but those of a change log.
+        held = {entry.oid for entry in entries if entry.held and source_oid(entry.oid) in oids}
+        entries = tuple(
+            replace(entry, paused="" if output_of(entry.oid).is_whole else OFF) if entry.oid in held else entry
+            for entry in entries
+            if not (entry.oid in held and entry.is_unmade)
+        )
         uses = [(number, None) for number, relation in enumerate(catalogue.relations) if relation in begun.loaded]
         # Tables that exist are made anew, as by a truncate: their oids are planned as truncated ones.
-        oids = tuple({relation.oid for relation in begun.loaded} & {entry.oid for entry in entries})
+        truncated = tuple(oids & {entry.oid for entry in entries})
         period = Period(begun.applied, begun.applied)
-        return plan_tables(catalogue, staged, uses, oids, entries, self.context.settings, self.context.target, period)
+        place = self.context.settings, self.context.target
+        return plan_tables(catalogue, staged, uses, truncated, entries, *place, period)
 
     def _stage(self, begun: PlannedLoad, rows: BaseRows, staging: Staging, buckets: int, top: int) -> dict[int, Staged]:
         context = self.context

@@ -302,7 +302,7 @@ class TablePair:
         if _declared(present_rows.schema) != _declared(rows.schema):
             return "its columns were changed", None
         why = unknown if standing is not None and standing.is_sound else "somebody else has changed it"
-        why = "it lacks what changed while it was switched off" if entry.paused else why
+        why = entry.paused or why
         return why, RowComparison(rows.drop(*self.left_out), present_rows.drop(*self.left_out), self.key)
 
     def _of_source(self, rows: DataFrame, compared: MirrorEntry, entry: MirrorEntry) -> DataFrame:

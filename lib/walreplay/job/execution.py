@@ -12,16 +12,19 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TypeAlias
 
 from walreplay.delta import statements as delta
 from walreplay.delta.local import ConflictError, DroppedError
 from walreplay.delta.target import storage_errors
-from walreplay.errors import listed
+from walreplay.errors import WalReplayError, listed
 from walreplay.fold.versions import NO_AXIS, NO_TIME, Axis
 from walreplay.job.context import RunContext
+from walreplay.job.holding import Holding, TableHeld, reported
+from walreplay.job.scanning import buckets_of, tasks_of
 from walreplay.job.source_check import shared_by, taken_by
 from walreplay.job.table_check import CheckedTable, TableChecks
 from walreplay.ledger.state import State, run_id
@@ -34,14 +37,13 @@ from walreplay.session import steps
 from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import has_own_sessions, own_session
 from walreplay.session.naming import jobs_named
-from walreplay.session.session import local_cores
 from walreplay.spark.staging import Staged, Staging
 from walreplay.spark.workers.decode import DecodeTask
 from walreplay.stream.plan import Deferred, Plan
 from walreplay.table.certainty import merged, over_gap
 from walreplay.table.placement import Move, check_followed, warnings_of
 from walreplay.table.plan import Period, TablesPlan, plan_tables
-from walreplay.table.registry import ALWAYS, Doubt, MirrorEntry, left_at, made_again
+from walreplay.table.registry import ALWAYS, Doubt, Entries, MirrorEntry, made_again
 from walreplay.table.table_run import TableRun, commit_of_step
 from walreplay.table.versions import Catalogue
 from walreplay.writing.merge import missing_warnings
@@ -56,15 +58,13 @@ from walreplay.writing.update import (
     planned_report,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 @dataclass(frozen=True)
 class RunTables:
     """The tables of a run; by oid means by the numbers of `walreplay.names`, of a relation and an output."""
 
     run: RunContext
+    holding: Holding | None = None  # a load's tables are not held
 
     def move(self, tables: TablesPlan, state: State, commit: delta.CommitId) -> tuple[State, dict[int, int | None]]:
         """Move renamed tables, and those whose names others have now, to their places.
@@ -132,14 +132,16 @@ class RunTables:
                 ledger_futures.append(ledger_pool.submit(self._write_ledger, write))
                 if not has_own_sessions(self.run.spark):  # a shared session allows one statement at a time
                     ledger_futures[-1].result()
-            table_futures: list[Future[TableReport]] = []
+            table_futures: list[Future[TableReport | None]] = []
 
             def gather() -> None:
                 for future in as_completed(table_futures):
                     report = future.result()
+                    self.run.progress.advance()
+                    if report is None:  # the table is held
+                        continue
                     reports.append(report)
                     _log(report, runs[0].commit.number)
-                    self.run.progress.advance()
                     steps.reached(f"table applied: {report.name}")
                 table_futures.clear()
 
@@ -173,9 +175,15 @@ class RunTables:
         self.run.ledger.check_lock()
         names = listed([run.plan.name for run in group])
         with self.run.doing(f"folding {names}"), jobs_named(self.run.spark, f"fold {len(group):,} tables"):
-            return fold_together(self.run.spark, self.run.writer, staging, group, self.run.at_once)
+            try:
+                return fold_together(self.run.spark, self.run.writer, staging, group, self.run.at_once)
+            except Exception:
+                if self.holding is None or not any(self.holding.may_hold(run.plan) for run in group):
+                    raise
+                return {}  # each folds by itself: that shows whose error it is
 
-    def _apply_table(self, staging: Staging, table_run: TableRun, folded: FoldedTable | None) -> TableReport:
+    def _apply_table(self, staging: Staging, table_run: TableRun, folded: FoldedTable | None) -> TableReport | None:
+        """Apply a table; None: an error of its own holds it."""
         # If this process was paused, it may have lost the lock, and another run may be writing the table.
         self.run.ledger.check_lock()
         place = table_run.plan.table.text
@@ -187,13 +195,18 @@ class RunTables:
             except (ConflictError, DroppedError) as error:
                 raise error.at(table=attempt.plan.name) from error.__cause__  # delta-rs does not know the source's name
 
-        with (
-            self.run.doing(table_run.plan.name),
-            spark_errors(table=table_run.plan.name, path=place),
-            storage_errors(place, if_damaged=_damage_remedy(table_run)),
-            jobs_named(self.run.spark, f"apply {table_run.plan.name}"),
-        ):
-            return apply(table_run, True) if table_run.plan.metadata.share is None else in_turn(table_run, apply)
+        try:
+            with (
+                self.run.doing(table_run.plan.name),
+                spark_errors(table=table_run.plan.name, path=place),
+                storage_errors(place, if_damaged=_damage_remedy(table_run), table=table_run.plan.name),
+                jobs_named(self.run.spark, f"apply {table_run.plan.name}"),
+            ):
+                return apply(table_run, True) if table_run.plan.metadata.share is None else in_turn(table_run, apply)
+        except WalReplayError as error:
+            if self.holding is None or not self.holding.holds(table_run.plan, error):
+                raise
+            return None
 
 
 def _damage_remedy(run: TableRun) -> str:
@@ -233,41 +246,6 @@ def moved(tables: TablesPlan) -> list[TableReport]:
     return reports
 
 
-_MAX_BUCKETS: Final = 2048
-_FEW_BUCKETS: Final = 4  # at most, of a run that has less than a large bucket
-_BUCKETS_OF_UNKNOWN: Final = 64
-_FEW_BYTES: Final = 8 << 20  # of captures, for each bucket of a small run
-_BUCKET_BYTES: Final = 64 << 20  # of captures, for each bucket of a large run
-_TASK_BYTES: Final = 4 << 20  # of a table's staged changes, which are worth a task of its own
-
-# What one run reads at most: a run that dies is repeated from its plan, and its staged rows need as much room again.
-_RUN_BYTES_A_CORE: Final = 8 << 30  # in local mode
-_RUN_BYTES: Final = 256 << 30  # on a cluster, whose cores may come and go
-
-
-def run_bytes_of(spark: SparkSession) -> int:
-    """Return how many bytes of captures one run reads at most; a larger archive is several runs."""
-    cores = local_cores(spark)
-    return _RUN_BYTES if cores is None else cores * _RUN_BYTES_A_CORE  # local_cores: None on a cluster
-
-
-def buckets_of(size: int | None) -> int:
-    """Return into how many buckets each table's changes are split, by key; few for a small run.
-
-    Args:
-        size: bytes of the files that a run reads; None if nobody knows.
-    """
-    if size is None:
-        return _BUCKETS_OF_UNKNOWN
-    few = min(_FEW_BUCKETS, size // _FEW_BYTES)
-    return max(1, few, min(_MAX_BUCKETS, -(-size // _BUCKET_BYTES)))
-
-
-def tasks_of(buckets: int, size: int) -> int:
-    """Return how many tasks fold a table, given the bytes that are staged for it."""
-    return min(buckets, 1 + size // _TASK_BYTES)  # a task folds whole buckets
-
-
 Truncates: TypeAlias = Mapping[int, tuple[int, int]]  # by the source's oids, of each the last: commit LSN and ordinal
 
 
@@ -277,21 +255,19 @@ class RunWork:
 
     Attributes:
         ledger_state: the ledger's state; of an interrupted run its own.
+        entries: what the ledger knows of the tables, with those that this run holds.
         write_plan: writes the plan to the ledger under the run's number, with the places that the run takes
-            (`State.places`), and returns the ledger's state; called once the files have proved to be decodable.
+            (`State.places`) and the entries, and returns the ledger's state; called once the files have proved to be
+            decodable.
         resumed: the run was begun before; some tables may have its commit.
     """
 
     plan: Plan
     capture_bytes: int
     ledger_state: State | None
-    write_plan: Callable[[Plan, int, tuple[str, ...]], State]
+    entries: Entries
+    write_plan: Callable[[Plan, int, tuple[str, ...], Entries], State]
     resumed: bool = False
-
-    @property
-    def entries(self) -> tuple[MirrorEntry, ...]:
-        """What the ledger knows of the tables."""
-        return self.ledger_state.tables if self.ledger_state is not None else ()
 
 
 @dataclass(frozen=True)
@@ -311,6 +287,12 @@ class Decoded:
     transaction_log: TransactionLog
     axis: Axis
 
+    def of(self, catalogue: Catalogue) -> Decoded:
+        """Return the rows of a catalogue's tables alone."""
+        tables = {version.table for version in catalogue.by_number.values()}
+        staged = {number: rows for number, rows in self.staged.items() if number in tables}
+        return replace(self, catalogue=catalogue, staged=staged)
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -326,6 +308,7 @@ class Prepared:
     state: State
     runs: Sequence[TableRun]
     copied_versions: Mapping[int, int | None]
+    holding: Holding
 
 
 @dataclass
@@ -344,12 +327,25 @@ class Applying:
 
     def apply(self, work: RunWork) -> tuple[State, RunReport]:
         """Apply a plan; return the ledger's state behind it, and the run's report, but for its time."""
-        self.run.warnings.extend(work.plan.warnings)
-        catalogue = Catalogue.of(work.plan, self.run.settings, work.entries)
-        self.run.warnings.extend(catalogue.warnings)
+        warnings, decoded = tuple(self.run.warnings), None
         try:
-            decoded = self._decode(work, catalogue)
-            prepared = self._prepare(work, decoded)
+            while True:
+                holding = Holding(self.run, work.plan, work.entries, work.resumed)
+                try:
+                    with holding.planning():
+                        catalogue = Catalogue.of(work.plan, self.run.settings, work.entries)
+                        if decoded is None:
+                            self.run.warnings.extend((*work.plan.warnings, *catalogue.warnings))
+                            decoded = self._decode(work, catalogue)
+                            warnings = tuple(self.run.warnings)
+                    decoded = decoded.of(catalogue)
+                    prepared = self._prepare(work, decoded, holding)
+                    break
+                except TableHeld as held:
+                    if decoded is None:  # some files are staged
+                        self.run.clear(self.staging)
+                    self.run.warnings[:] = warnings
+                    work = replace(work, entries=held.args[0])
             reports = self._write(work, decoded, prepared)
         finally:
             self.run.clear(self.staging)  # also after an error: a resumed run has its plan, and decodes again
@@ -393,25 +389,30 @@ class Applying:
             )
             return self.staging.decode(self.run.session, task)
 
-    def _prepare(self, work: RunWork, decoded: Decoded) -> Prepared:
+    def _prepare(self, work: RunWork, decoded: Decoded, holding: Holding) -> Prepared:
         """Plan the tables, check them, write the plan down, and bring tables to their places."""
         run, plan, sources = self.run, decoded.plan, _sources(work)
-        tables = self._plan_tables(work, decoded.catalogue, decoded.staged, decoded.truncates)
+        before = work.ledger_state and replace(work.ledger_state, tables=work.entries)  # with what this run holds
+        with holding.planning():
+            tables = self._plan_tables(work, decoded.catalogue, decoded.staged, decoded.truncates)
         with run.stage("check"):
             if not work.resumed:  # a resumed run was checked before its plan was written
                 check_followed(tables.placement, decoded.transaction_log.followed, sources)
             run.warnings.extend(warnings_of(tables.placement, sources))
         # Until the plan is written, no other source may take the same places.
-        with run.stage("plan"), run.apart(taken_by(tables), shared_by(tables)) as places:
-            checks = TableChecks(run, accepts=run.settings.accept_changed_tables)
-            checked = checks.check(tables, work.ledger_state, resumed=work.resumed)
+        with run.stage("plan"), ExitStack() as stack:
+            checks = TableChecks(run, accepts=run.settings.accept_changed_tables, holding=holding)
+            with holding.planning():
+                places = stack.enter_context(run.apart(taken_by(tables), shared_by(tables)))
+                checked = checks.check(tables, before, resumed=work.resumed)
             run_number = 0  # of a resumed run: its state has the number
             if not work.resumed:
                 plan = replace(plan, id=str(uuid.uuid4()))  # the id is in each commit: a resumed run knows its own
-                run_number = checks.next_number(plan, tables, checked, work.ledger_state, decoded.transaction_log)
-                self._check_not_another_table(tables, checked, decoded)
+                run_number = checks.next_number(plan, tables, checked, before, decoded.transaction_log)
+                with holding.planning():
+                    self._check_not_another_table(tables, checked, decoded)
             run.progress.doing("writing the plan")
-            state = work.write_plan(plan, run_number, places)
+            state = work.write_plan(plan, run_number, places, work.entries)
         steps.reached("plan written")
         commit = delta.CommitId(state.ledger, state.run, run_id(plan))
         state, copied_versions = RunTables(run).move(tables, state, commit)
@@ -422,7 +423,7 @@ class Applying:
         if work.resumed:
             with run.stage("plan"):
                 runs = checks.check_again(runs, plan)  # only now are its tables in their places
-        return Prepared(plan, tables, state, runs, copied_versions)
+        return Prepared(plan, tables, state, runs, copied_versions, holding)
 
     def _check_not_another_table(self, tables: TablesPlan, checked: Sequence[CheckedTable], decoded: Decoded) -> None:
         runs = table_runs(self.run, tables, checked, decoded.staged, 1, delta.CommitId("", 0), resumed=False)
@@ -463,7 +464,7 @@ class Applying:
         sizes = {table.plan.oid: table.size for table in prepared.runs}
         reports = [
             replace(report, bytes=sizes.get(report.oid or 0, 0))
-            for report in RunTables(self.run).apply(prepared.runs, self.staging, ledger_writes)
+            for report in RunTables(self.run, prepared.holding).apply(prepared.runs, self.staging, ledger_writes)
         ]
         with self.run.stage("check"):  # what has come between a check and a commit is not refused, only warned of
             TableChecks(self.run, accepts=False).look_back(prepared.runs, reports)
@@ -475,9 +476,17 @@ class Applying:
         """Record the run in the ledger, which ends it."""
         run, plan, state, tables = self.run, prepared.plan, prepared.state, prepared.tables
         run.warnings.extend(_later_rows(tables.entries, plan.upto_lsn))
-        applied_upto = plan.upto_lsn, plan.upto_commit_time
+        applied_upto, gap = (plan.upto_lsn, plan.upto_commit_time), plan.resume.gap
+        # Of a table that was copied and then written to, the later version counts.
+        versions = {table.oid: table.version for table in reports if table.oid is not None}
+        entries = prepared.holding.left_at(tables.entries, {**prepared.copied_versions, **versions}, plan.id)
+        held, warnings = reported(entries)
+        run.warnings.extend(warnings)
+        worked = [*reports, *moved(tables)]
+        oids = {table.oid for table in worked}  # the other outputs of a table that has failed
+        table_reports = [*worked, *(table for table in held if table.oid not in oids)]
         report = replace(
-            run.report(state.run, "applied", self.captures, applied_upto, [*reports, *moved(tables)]),
+            run.report(state.run, "applied", self.captures, applied_upto, table_reports),
             files=state.files,
             capture_bytes=work.capture_bytes,
             transactions=plan.transactions,
@@ -487,9 +496,6 @@ class Applying:
             writer=run.writer.kind,
         )
         with run.recording():
-            versions = {table.oid: table.version for table in reports if table.oid is not None}
-            # Of a table that was copied and then written to, the later version counts.
-            entries, gap = left_at(tables.entries, {**prepared.copied_versions, **versions}, plan.id), plan.resume.gap
             if gap is not None:  # gaps were allowed (empty: none was noticed), so any table may lack changes
                 doubt = Doubt(plan.after_lsn + 1, None, gap or f"not noticed, up to LSN {format_lsn(plan.upto_lsn)}")
                 entries = [entry if entry.gap and not gap else over_gap(entry, doubt) for entry in entries]

@@ -15,6 +15,7 @@ from walreplay.delta.target import TableName, Target, storage_errors
 from walreplay.job.context import RunContext
 from walreplay.ledger.runs import APPENDED_TABLES
 from walreplay.ledger.state import Rebuild, Replacement, State
+from walreplay.names import relation_of
 from walreplay.report import Action, RunReport, TableReport
 from walreplay.session import steps
 from walreplay.session.failures import spark_errors
@@ -116,7 +117,7 @@ class Installing:
 
     def _bring(self, state: State, swap: Replacement, commit: delta.CommitId, *, resumed: bool) -> TableReport | None:
         context, entry = self.context, swap.entry
-        before = {ledger_entry.oid: ledger_entry for ledger_entry in state.tables}.get(entry.oid)
+        before = {other.oid: other for other in state.tables if not other.is_unmade}.get(entry.oid)
         commit = replace(commit_of_step(commit, 0), oid=entry.oid)  # one commit a table, so one step
         replacing = Replacing(swap.source, entry, before, commit, resumed, context.ledger.check_lock)
         place = entry.table.text
@@ -142,7 +143,12 @@ class Installing:
         versions: Mapping[int, int | None] = {table.oid: table.version for table in reports if table.oid is not None}
         with context.recording():
             # Without a version the table's new rows were gone: its entry stays as it was.
-            entries = {entry.oid: entry for entry in state.tables}
+            relations = {relation_of(oid) for oid in versions}
+            entries = {
+                entry.oid: entry
+                for entry in state.tables
+                if not (entry.is_unmade and relation_of(entry.oid) in relations)  # it stands for all outputs
+            }
             for made in (swap.entry for swap in rebuild.tables if swap.entry.oid in versions):
                 doubts = entries[made.oid].doubts if made.oid in entries else ()
                 entries[made.oid] = replace(made, doubts=anew(doubts, made.doubts, state.reached[0], state.run))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from walreplay.config import Settings, make_settings
 from walreplay.config.model import Narrowed, outputs_named, tables_named
 from walreplay.delta import statements as delta
+from walreplay.delta.opened import OpenedTable
 from walreplay.delta.target import TableName, catalog_errors
 from walreplay.errors import ConfigError, TargetError, listed
 from walreplay.job.compare import Verdict, check_readable
@@ -25,7 +26,7 @@ from walreplay.job.installing import Installing
 from walreplay.job.side_tables import MadeTables, SideTables
 from walreplay.job.standing import newest_number, refuse_older
 from walreplay.ledger.state import Load, Rebuild, Replacement, State
-from walreplay.names import Output, output_of
+from walreplay.names import Output, output_of, relation_of
 from walreplay.progress import Progress
 from walreplay.report import RunReport, TableReport, timed
 from walreplay.session import steps
@@ -168,26 +169,31 @@ class Rebuilding:
         """
         target, state = self.context.target, made.state
         target_entries = {entry.oid: entry for entry in state.tables}
-        holders = {entry.table.place: entry for entry in state.tables if not entry.set_aside}
+        # A held table may have another name by now, or none: then it gives up its place.
+        held = {relation_of(entry.oid) for entry in state.tables if entry.held and self.tables.wants(entry)}
+        leaving = {entry.oid for entry in made.made.tables if entry.set_aside and relation_of(entry.oid) in held}
+        holders = {entry.table.place: entry for entry in state.tables if not (entry.set_aside or entry.oid in leaving)}
         pairs, without_place = [], list[str]()
         for side_entry in made.made.tables:
             target_entry = target_entries.get(side_entry.oid)
             is_loaded = self._load is not None and output_of(side_entry.oid).is_whole
-            if not self.tables.wants(side_entry) or (side_entry.set_aside and not is_loaded):
+            is_aside = side_entry.set_aside and side_entry.oid not in leaving
+            is_wanted = self.tables.wants(side_entry) or relation_of(side_entry.oid) in held
+            if not is_wanted or (is_aside and not is_loaded):
                 continue
             if self._load is not None and target_entry is not None and not is_loaded:
                 # A change log has no loaded rows: it is as the captures have made it.
                 continue
-            is_there = target_entry is not None and not target_entry.set_aside
+            is_there = target_entry is not None and not target_entry.set_aside and side_entry.oid not in leaving
             side_table = target.of_side(made.side.target, side_entry.table)
             table = target_entry.table if target_entry is not None and is_there else side_table
             holder = holders.get(table.place, side_entry)
-            if side_entry.set_aside or (is_loaded and holder.oid != side_entry.oid and holder.name == side_entry.name):
+            if is_aside or (is_loaded and holder.oid != side_entry.oid and holder.name == side_entry.name):
                 without_place.append(side_entry.name)
                 continue
             if holder.oid != side_entry.oid:
                 raise _occupied_error(side_entry, holder, table)
-            if target_entry is None and delta.exists(self.context.session, table):
+            if (target_entry is None or target_entry.is_unmade) and self._is_foreign(table, state.ledger):
                 with self.context.apart({table: side_entry.name}):
                     pass  # raises if the table is another source's, and names that source
                 raise TargetError(
@@ -212,6 +218,11 @@ class Rebuilding:
                 remedy="Check --config (table_include_list, outputs) and --output",
             )
         return pairs
+
+    def _is_foreign(self, table: TableName, ledger: str) -> bool:
+        """Return whether a table exists that the target's ledger has not made."""
+        opened = OpenedTable(self.context.session, table)
+        return opened.exists and not any(commit.application == ledger for commit in opened.made)
 
     def _compare(self, made: MadeTables, side_entry: MirrorEntry, entry: MirrorEntry) -> Verdict:
         pair = made.pair(side_entry, self.context)

@@ -54,7 +54,7 @@ class MadeTables:
 
     def pair(self, right: MirrorEntry, context: RunContext, *, of_source: bool = False) -> TablePair:
         """Return a table in the side target, one of ``made``, with the target's own; ``of_source``: see `TablePair`."""
-        entry = {entry.oid: entry for entry in self.state.tables}.get(right.oid)
+        entry = {entry.oid: entry for entry in self.state.tables if not entry.is_unmade}.get(right.oid)
         metadata = metadata_of(context.settings, output_of(right.oid))
         # Where nothing identifies equal rows, the commits that wrote them last depend on where runs have ended.
         left_out = metadata.commit_columns if metadata.rows is RowKind.CURRENT else ()
@@ -157,6 +157,9 @@ class SideTables:
         """
         target_state = self.check(state)
         names, parts = self._relation_names(target_state)
+        if self.skips:  # what holds a table may stop its making, too
+            held = (entry for entry in target_state.tables if entry.held)
+            self._skip({entry.source_name: TargetError(entry.paused) for entry in held})
         self._skip(self._kept_names(names, parts))
         settings = self.context.settings
         outputs = self.narrowed.outputs

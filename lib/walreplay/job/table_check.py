@@ -18,8 +18,9 @@ from walreplay.delta.local import clear_leftovers, newest_version
 from walreplay.delta.opened import OpenedTable
 from walreplay.delta.statements import spark_schema
 from walreplay.delta.target import TableName
-from walreplay.errors import TargetError
+from walreplay.errors import TargetError, WalReplayError
 from walreplay.job.context import RunContext
+from walreplay.job.holding import Holding
 from walreplay.job.source_check import check_shared
 from walreplay.job.standing import (
     AheadTable,
@@ -103,6 +104,7 @@ class TableChecks:
 
     context: RunContext
     accepts: bool
+    holding: Holding | None = None
 
     def check(self, tables: TablesPlan, before: State | None, *, resumed: bool) -> list[CheckedTable]:
         """Return which tables exist, and refuse those that are not as the ledger (``before``) left them."""
@@ -120,7 +122,19 @@ class TableChecks:
                     clear_leftovers(place, checksums_only=True)
                 return self._check(table, last_run, resumed=resumed, moves_in=table.table in moving)
 
-        checked = self.context.each(look, tables.tables)
+        def attempt(table: TablePlan) -> CheckedTable | WalReplayError:
+            try:
+                return look(table)
+            except WalReplayError as error:
+                return error
+
+        looked = self.context.each(attempt, tables.tables)
+        errors = [check for check in looked if isinstance(check, WalReplayError)]
+        if errors and self.holding is not None:
+            self.holding.hold(errors)  # all at once
+        if errors:
+            raise errors[0]
+        checked = [check for check in looked if isinstance(check, CheckedTable)]
         for table, check in zip(tables.tables, checked, strict=True):
             self._warn_of_change(table, check.standing)
         return checked
@@ -215,8 +229,13 @@ class TableChecks:
         """
 
         def look(run: TableRun) -> TableRun | None:
-            with spark_errors(table=run.plan.name, path=run.plan.table.text):
-                checked = self._check_begun(run, plan.id)
+            try:
+                with spark_errors(table=run.plan.name, path=run.plan.table.text):
+                    checked = self._check_begun(run, plan.id)
+            except WalReplayError as error:
+                if self.holding is None or not self.holding.holds(run.plan, error):
+                    raise
+                return None
             standing = None if checked is None else checked.standing
             if checked is None or standing is None or not standing.ahead or run.plan.before is None or checked.is_done:
                 return checked
@@ -227,8 +246,9 @@ class TableChecks:
         checked = [run for run in looked if run is not None]
         for run in checked:
             self._warn_of_change(run.plan, run.standing)
+        held = () if self.holding is None else self.holding.failed
         for run, looked_run in zip(runs, looked, strict=True):
-            if looked_run is None:
+            if looked_run is None and run.plan.oid not in held:
                 self.context.warnings.append(
                     f"{run.plan.name}: the table is gone, so the run was finished without it; "
                     f"{made_again(run.plan.before)}"
@@ -244,7 +264,7 @@ class TableChecks:
             written: the oids of the tables that are checked otherwise.
             thoroughly: also where Spark has to be asked for a table's history.
         """
-        others = [entry for entry in entries if not entry.set_aside and entry.oid not in written]
+        others = [entry for entry in entries if not (entry.set_aside or entry.held or entry.oid in written)]
         known_tables = [self._known(entry, entry.table) for entry in others]
         standings = self.context.each(lambda table: self._changed_standing(table, thoroughly=thoroughly), known_tables)
         ahead: list[AheadTable] = []

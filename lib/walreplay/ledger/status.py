@@ -116,6 +116,7 @@ class TableStatus:
         against: where the right rows came from.
         is_equal: it had the same rows.
         changes: row changes in the runs that are shown, and ``bytes`` of them, decoded.
+        held: the error for which runs leave it out; None for none.
     """
 
     name: str
@@ -127,6 +128,7 @@ class TableStatus:
     is_equal: bool | None = None
     changes: int = 0
     bytes: int = 0
+    held: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +206,7 @@ def status(spark: SparkSession, target: str | os.PathLike[str], source: str | No
         applied = runs[-1].applied_lsn
     applied_ts = None if lsn < 0 else to_datetime(commit_time)
     named = sorted(state.tables, key=lambda entry: entry.name)
-    tables = tuple(_table_status(entry, *sums[entry.oid]) for entry in named if not entry.set_aside)
+    tables = tuple(_table_status(entry, *sums[entry.oid]) for entry in named if not entry.set_aside or entry.held)
     return TargetStatus(place.text, applied, applied_ts, running, tuple(runs), tuple(_open_transactions(state)), tables)
 
 
@@ -362,7 +364,8 @@ def _open_transactions(state: State) -> Iterator[PendingTransaction]:
 
 
 def _table_status(entry: MirrorEntry, changes: int, size: int) -> TableStatus:
-    verified, status = entry.verified, TableStatus(entry.name, entry.table.text, changes=changes, bytes=size)
+    status = TableStatus(entry.name, entry.table.text, changes=changes, bytes=size, held=entry.held or None)
+    verified = entry.verified
     if verified is None:
         return status
     age = datetime.now(timezone.utc) - verified.moment

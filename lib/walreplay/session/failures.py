@@ -40,7 +40,7 @@ _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\] .*?SQLST
 # An exception in a stack trace of Java's: its class, and the first line of its message.
 _THROWN: Final = re.compile(r"^(?:Caused by: |: )((?:[\w$]+\.)+[\w$]+)(?:: ([^\n]*))?", re.MULTILINE)
 
-_REFUSALS: Final = tuple(map(os.strerror, (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)))
+_REFUSALS: Final = tuple(map(os.strerror, (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)))
 _REASON: Final = re.compile("|".join(map(re.escape, (*_REFUSALS, os.strerror(errno.EIO), os.strerror(errno.ENOSPC)))))
 
 _PLACE: Final = r"((?:\w[\w+.-]*:)?/[^\n]+?)"

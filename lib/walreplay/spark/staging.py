@@ -279,6 +279,7 @@ class Staging:
         """
         self.written = False
         self._names = {}
+        self._sizes.clear()
         _remove(self.folder)  # with files of failed tasks, whose names nobody has
         self._runs.delete_empty()
 

@@ -54,7 +54,6 @@ _MISSING: Final = (
     "a row was changed or deleted that the table did not have: others from before the captures may be missing, too"
 )
 _UNKNOWN: Final = "some row has a value that was never sent"
-_OFF: Final = "it is left out, or its output is switched off, and its source has changed since"
 _IDENTITY: Final = "what identifies the source's rows has changed"
 
 
@@ -92,7 +91,7 @@ class Ending:
             doubts.append(Doubt(self.since + 1, None, _UNKNOWN))
         # Only the run that leaves it out first notes the doubt.
         if entry.paused and not (entry_before is not None and entry_before.paused):
-            doubts.append(Doubt(self.since + 1, None, _OFF))
+            doubts.append(Doubt(self.since + 1, None, entry.paused))
         sent = [relation.identity for relation in self.relations if relation.oid == source]
         identities = list(filter(None, [entry.identity, entry_before.identity if entry_before else (), *sent]))
         if len(set(identities)) > 1 and output.rows is RowKind.CHANGE:
@@ -103,7 +102,7 @@ class Ending:
         self, entry: MirrorEntry, before: Sequence[MirrorEntry], after: Sequence[MirrorEntry]
     ) -> tuple[tuple[int, int, str], ...]:
         """Return a relation's names, with the LSNs between which each was taken; an empty one: it has none."""
-        name = "" if entry.set_aside else entry.source_name  # another relation has its name
+        name = entry.source_name if not entry.set_aside or entry.is_unmade else ""  # another relation has its name
         source, identity = source_oid(entry.oid), relation_of(entry.oid)
         own_names = (other.called for other in before if relation_of(other.oid) == identity and other.called)
         called = next(own_names, entry.called)

@@ -39,7 +39,7 @@ from walreplay.delta.target import TableName, Target
 from walreplay.errors import ConfigError, OrderError, listed
 from walreplay.names import output_of, relation_of
 from walreplay.stream.duplicates import Followed
-from walreplay.table.registry import MirrorEntry, made_again
+from walreplay.table.registry import OFF, MirrorEntry, made_again
 from walreplay.table.versions import Catalogue, Version, check_distinct
 
 
@@ -231,7 +231,10 @@ def place_tables(
         ConfigError: two tables would be written to one place.
     """
     relations, last_used = _used_relations(used, {entry.oid: entry for entry in entries}, written, target)
-    check_distinct([*last_used, *_idle(catalogue, entries, relations, target)])
+    placed = {(entry.oid, entry.table.place) for entry in entries if not entry.set_aside}
+    last_used += _idle(catalogue, entries, relations, target)
+    # Who has the place comes first: the error is the other one's.
+    check_distinct(sorted(last_used, key=lambda use: (use[2].oid, use[1]) not in placed))
     named = [Use(version.oid, _destination(version, target).place, lsn) for version, lsn in used]
     return relations, plan_moves(entries, relations, named, target)
 
@@ -476,7 +479,7 @@ class Switched:
                 on[relation.oid] = False  # another output of the relation is there
             elif entry is not None and entry.paused:
                 if output_of(relation.oid).is_whole:  # a change log may have gaps, and notes them
-                    raise _not_whole(relation, entry)
+                    raise not_whole(relation, entry)
                 on[relation.oid] = True
         first_oids: dict[int, int] = {}
         for oid in sorted(oids):
@@ -495,14 +498,17 @@ class Switched:
         for entry in self.ended.get(oid, ()):
             yield ENDS.format(output_of(entry.oid).value, entry.table.text)
 
-    def off(self, entries: Mapping[int, MirrorEntry]) -> dict[int, MirrorEntry]:
+    def off(self, entries: dict[int, MirrorEntry]) -> dict[int, MirrorEntry]:
         """Note in the ledger's entries, by oid, what changes are missing from."""
         paused = {entry.oid for ended in self.ended.values() for entry in ended}
         paused |= {oid for oid in entries if relation_of(oid) in self.left_out}
-        return {oid: replace(entry, paused=entry.paused or oid in paused) for oid, entry in entries.items()}
+        return entries | {
+            oid: replace(entries[oid], paused=entries[oid].paused or OFF) for oid in paused & entries.keys()
+        }
 
 
-def _not_whole(relation: UsedRelation, entry: MirrorEntry) -> ConfigError:
+def not_whole(relation: UsedRelation, entry: MirrorEntry) -> ConfigError:
+    """Return the error for a table that would go on with rows that lack changes."""
     output = output_of(relation.oid).value
     return ConfigError(
         f"the {output} is switched on again, but lacks what has changed while it was switched off",

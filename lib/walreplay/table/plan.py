@@ -27,7 +27,7 @@ from walreplay.names import RowKind, output_of, relation_of, source_oid
 from walreplay.spark.staging import Staged
 from walreplay.table import column_checks
 from walreplay.table.certainty import ended, merged
-from walreplay.table.placement import Placement, Switched, UsedRelation, place_tables
+from walreplay.table.placement import Placement, Switched, UsedRelation, not_whole, place_tables
 from walreplay.table.registry import ALWAYS, FROM, Doubt, Doubts, MirrorEntry
 from walreplay.table.versions import Catalogue, Version, with_whole_keys
 from walreplay.task_settings import Origins
@@ -208,6 +208,8 @@ def plan_tables(
         segments = [(segment.start, versions[segment.version]) for segment in staged[number].segments]
         has_place = relation.oid in placement.holders
         before = placement.before.get(relation.oid)
+        if before is not None and before.oid != relation.oid and before.paused:
+            raise not_whole(relation, before)  # on_recreate: keep
         # A load behind the truncate has filled the table again.
         is_truncated = relation.oid in owners and relation.oid not in catalogue.filled_since
         plan = _table(number, relation, segments, staged[number], before, is_truncated, settings)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from shlex import quote
-from typing import Final
+from typing import Final, TypeAlias
 
 from walreplay.config.selection import NO_LAYOUT, Share, TableLayout
 from walreplay.delta.target import TableName
@@ -22,6 +22,8 @@ ALWAYS: Final = -1  # The LSN of what holds from the beginning on
 
 GAP: Final = "a run has gone on over a gap: "  # The doubt that such a run leaves begins so
 FROM: Final = "its changes begin later (--from-lsn)"
+HELD: Final = "it is held: "  # What `MirrorEntry.paused` says of a table that an error holds begins so
+OFF: Final = "it is left out, or its output is switched off, and its source has changed since"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ class MirrorEntry:
         run: the id of the run that made that version; empty if none has.
         layout: what the configuration wanted of it then.
         comment: what the table was given last to say of itself; empty for nothing.
-        paused: its output was switched off when its relation was used: those changes are not in it.
+        paused: why changes of its source are not in it: `OFF`, when its relation was used, or an error behind `HELD`;
+            empty if all are.
         base_lsn: the table was loaded with the rows that the source had at this LSN: a transaction whose commit LSN is
             lower is among them.  None if it was not loaded.
         share: the part of the table that is the source's; None if all of it is.
@@ -105,7 +108,7 @@ class MirrorEntry:
     run: str = ""
     layout: TableLayout = NO_LAYOUT
     comment: str = ""
-    paused: bool = False
+    paused: str = ""
     base_lsn: int | None = None
     share: Share | None = None
     called: tuple[tuple[int, int, str], ...] = ()
@@ -128,6 +131,16 @@ class MirrorEntry:
         return next((doubt.last or -1 for doubt in self.doubts if doubt.text == FROM), -1)
 
     @property
+    def held(self) -> str:
+        """The error for which all runs leave the table out, until it is made again; empty for none."""
+        return self.paused.removeprefix(HELD) if self.paused.startswith(HELD) else ""
+
+    @property
+    def is_unmade(self) -> bool:
+        """Whether it was held before any run had written to it."""
+        return bool(self.held) and self.left is None
+
+    @property
     def rows_at(self) -> int:
         """The last commit LSN that is among its loaded rows; -1 if it has none, or is set aside."""
         # A load has what committed below its LSN.
@@ -137,6 +150,9 @@ class MirrorEntry:
     def source_name(self) -> str:
         """The source's name, whichever of its outputs the table is."""
         return self.name.removesuffix(output_of(self.oid).suffix)
+
+
+Entries: TypeAlias = tuple[MirrorEntry, ...]
 
 
 def made_again(entry: MirrorEntry | None) -> str:

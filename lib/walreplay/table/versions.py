@@ -215,7 +215,7 @@ class Catalogue:
         collected.warnings.update(
             (f"{entry.source_name}: {LEFT_OUT}", None)
             for entry in entries
-            if not entry.paused and relation_of(entry.oid) in left_out
+            if not entry.paused and relation_of(entry.oid) in left_out - collected.held
         )
         versions = {relation: tuple(of_outputs) for relation, of_outputs in collected.versions.items()}
         ends = {item.oid: item.lsn for item in plan.truncates}
@@ -241,7 +241,7 @@ class Catalogue:
     def used(self, uses: Iterable[tuple[int, int | None]]) -> Iterator[tuple[Version, int | None]]:
         """Yield what is wanted of relation versions each time that one is used, with the LSN (see `Staging.uses`)."""
         for number, lsn in uses:
-            yield from ((version, lsn) for version in self.versions[self.relations[number]])
+            yield from ((version, lsn) for version in self.versions.get(self.relations[number], ()))
 
 
 class _Collected:
@@ -254,6 +254,8 @@ class _Collected:
         self._has_gaps = settings.allow_gaps or plan.resume.gap is not None
         self._after_lsn = plan.after_lsn
         self._entries = entries
+        # A base load makes them again.
+        self.held = {relation_of(entry.oid) for entry in entries.values() if entry.held and plan.transactions}
         self._types = {type_.oid: type_ for type_ in plan.types}
         # What the source says at the run's end: a comment, or a label, comes without a Relation message.
         self._layouts = Layouts(layouts=plan.resume.layouts)
@@ -299,14 +301,17 @@ class _Collected:
     def left_out(self) -> frozenset[int]:
         """Return what stands for the relations that have rows or a truncate under names that are left out."""
         left = (relation for relation in self._changed if self._settings.leaves_out(_schema(relation), relation.name))
-        return frozenset(self._identities.of[relation] for relation in left)
+        identities = {self._identities.of[relation] for relation in left}
+        return frozenset(identities | self.held & {self._identities.of[relation] for relation in self._changed})
 
     def _version(self, number: int, relation: Relation, output: Output) -> Version | None:
         outputs = self._settings.outputs_of(_schema(relation), relation.name)
         if not self._settings.wants_relation(relation.oid) or output not in outputs:
             return None
-        sent = as_sent(relation, tuple(self._partitions.get(relation.oid, ())))
         identity = self._identities.of[relation]
+        if identity in self.held:
+            return None
+        sent = as_sent(relation, tuple(self._partitions.get(relation.oid, ())))
         entry = self._entries.get(output.oid_of(identity))
         history = self._history(relation, entry)
         layouts = (each for each in self._layouts.of([relation.oid]) if each.formers == relation.formers)

@@ -16,7 +16,7 @@ from walreplay.fold.events import Mode
 from walreplay.ledger.state import from_json, to_json
 from walreplay.names import Output, RowKind, output_of, source_oid
 from walreplay.table.placement import BEGINS, GOES_ON
-from walreplay.table.registry import MirrorEntry
+from walreplay.table.registry import OFF, MirrorEntry
 from walreplay.table.table_run import own_columns, table_schema
 
 BOTH = ["mirror", "changelog"]
@@ -98,7 +98,7 @@ def test_what_has_missed_changes_says_so_when_it_goes_on_and_only_then():
     off = run_plan(relation("id*"), settings=alone, entries=idle)
     (mirror,) = off.tables
     assert any("changelog is switched off" in note for note in mirror.notes)
-    assert {entry.oid: entry.paused for entry in off.entries if entry.oid in (9, LOG)} == {9: False, LOG: True}
+    assert {entry.oid: entry.paused for entry in off.entries if entry.oid in (9, LOG)} == {9: "", LOG: OFF}
     on = run_plan(relation("id*"), settings=both, entries=off.entries)
     assert {table.oid: GOES_ON in table.notes for table in on.tables} == {9: False, LOG: True}
     assert not any(entry.paused for entry in on.entries)

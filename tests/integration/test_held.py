@@ -1,0 +1,344 @@
+"""A table that an error of its own holds: the others go on, each run says so, and a rebuild brings it up to date."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import walreplay
+from support.extent import further
+from support.readers import collect
+from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row, rows_of
+from support.stopped_run import StoppedError, stopping
+from walreplay import cli
+from walreplay.errors import WalReplayError
+from walreplay.lsn import format_lsn
+from walreplay.protocol import messages as m
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+_HOLD: Final[dict[str, Any]] = {"on_table_error": "hold"}
+_DATE: Final = 1082
+_ONE, _OTHER = relation(1, "one", {"id": INT4, "v": TEXT}), relation(2, "other", {"id": INT4})
+_FULL: Final = relation(1, "one", {"id": INT4, "v": TEXT}, "f")
+
+
+def _table(**options: Any) -> dict[str, Any]:
+    return {"objects": [{"table": {"source_schema": "s", "source_table": "one", **options}}]}
+
+
+def _in_the_way(mirror: SmallMirror) -> None:
+    shutil.rmtree(mirror.location("one"), ignore_errors=True)
+    mirror.location("one").parent.mkdir(parents=True, exist_ok=True)
+    mirror.location("one").write_text("")
+    forget(mirror.spark)
+
+
+def _out_of_the_way(mirror: SmallMirror) -> None:
+    mirror.location("one").unlink()
+
+
+def _changed(mirror: SmallMirror) -> None:
+    mirror.spark.sql(f"DELETE FROM delta.`{mirror.location('one')}`")
+
+
+def _gone(mirror: SmallMirror) -> None:
+    shutil.rmtree(mirror.location("one"))
+    forget(mirror.spark)
+
+
+def _somebodys(mirror: SmallMirror) -> None:
+    mirror.spark.range(3).write.format("delta").save(str(mirror.location("one")))
+
+
+@dataclass(frozen=True)
+class _Cause:
+    """Why a table is held.
+
+    Attributes:
+        changes: of the first run, and of the one that holds it; ``config`` is theirs, ``mended`` the rebuild's.
+        causes: is done before the run that holds it; ``removes`` before the rebuild.
+    """
+
+    reason: str
+    changes: Sequence[Sequence[m.AnyMessage]] = ((_ONE, m.Insert(1, row(1, "1"))), (m.Insert(1, row(2, "2")),))
+    config: dict[str, Any] = field(default_factory=dict)
+    mended: dict[str, Any] = field(default_factory=dict)
+    causes: Callable[[SmallMirror], None] = lambda _: None
+    removes: Callable[[SmallMirror], None] = lambda _: None
+    oid: int = 1
+
+
+_RETYPED: Final = relation(1, "one", {"id": INT4, "v": INT4})
+_AGAIN: Final = relation(3, "one", {"id": INT4, "w": TEXT})
+_DATED: Final = relation(1, "one", {"id": INT4, "v": _DATE})
+_TWICE: Final = (_FULL, m.Insert(1, row(7, "1")), m.Insert(1, row(7, "2")))
+_NO_RESCUE: Final[dict[str, Any]] = {"rescued_data_column": None}
+_CAUSES: Final = {
+    "a type that cannot change": _Cause(
+        "retyped from text to integer",
+        ((_ONE, m.Insert(1, row(1, "1"))), (_RETYPED, m.Insert(1, row(2, "2")))),
+        {"on_type_change": "stop"},
+    ),
+    "a value that its type refuses": _Cause(
+        "a value does not fit its column",
+        ((), (_DATED, m.Insert(1, row(2, "infinity")))),
+        _NO_RESCUE,
+        {**_table(type_overrides={"v": "text"}), **_NO_RESCUE},
+    ),
+    "a value that the type of a history refuses": _Cause(
+        "a value does not fit its column",
+        ((), (_DATED, m.Insert(1, row(2, "infinity")))),
+        {**_table(scd_type=2), **_NO_RESCUE},
+        {**_table(scd_type=2, type_overrides={"v": "text"}), **_NO_RESCUE},
+    ),
+    "a key that is not unique": _Cause("the configured key is not unique", ((), _TWICE), _table(keys=["id"])),
+    "rows under a key that is there": _Cause(
+        "the configured key is not unique",
+        ((_FULL, m.Insert(1, row(7, "1"))), (m.Insert(1, row(7, "2")),)),
+        _table(keys=["id"]),
+    ),
+    "a file in the way of a new table": _Cause(
+        "File exists",
+        ((), (_ONE, m.Insert(1, row(2, "2")))),
+        causes=_in_the_way,
+        removes=_out_of_the_way,
+    ),
+    "somebody's table in the place": _Cause(
+        "was not made by this target's ledger",
+        ((), (_ONE, m.Insert(1, row(2, "2")))),
+        causes=_somebodys,
+        removes=_gone,
+    ),
+    "a changed table": _Cause("the table was changed by somebody else", causes=_changed),
+    "a table that is gone": _Cause("the table is gone", causes=_gone),
+    "names that collide": _Cause(
+        "have the same destination", ((), (_ONE, m.Insert(1, row(2, "2")))), _table(destination_table="other")
+    ),
+    "a table that is created again": _Cause(
+        "the table was dropped and created again",
+        ((_ONE, m.Insert(1, row(1, "1"))), (_AGAIN, m.Insert(3, row(2, "2")))),
+        {"on_recreate": "stop"},
+        oid=3,
+    ),
+}
+
+
+def _hold(mirror: SmallMirror, cause: _Cause) -> walreplay.RunReport:
+    """Apply the run that holds the table; another one has been before."""
+    cause.causes(mirror)
+    config = {**_HOLD, **cause.config}
+    mirror.write(*cause.changes[1], m.Insert(2, row(2)))
+    return mirror.apply(**config)
+
+
+def _check_other(mirror: SmallMirror, rows: int) -> None:
+    assert sorted(collect(mirror.location("other"), "id")) == [(number,) for number in range(1, rows + 1)]
+
+
+def _check_held(report: walreplay.RunReport, reason: str) -> None:
+    held = [table for table in report.tables if table.action == "held"]
+    assert held
+    assert all(table.name.startswith("s.one") and reason in table.notes[0] and table.version is None for table in held)
+    (warning,) = [text for text in report.warnings if text.startswith("s.one: it is held, and lacks ")]
+    assert r"walreplay rebuild --table 's\.one'" in warning
+
+
+def _check_mended(mirror: SmallMirror, cause: _Cause, folder: Path) -> None:
+    """Rebuild the table without its cause, and apply what comes then."""
+    cause.removes(mirror)
+    mended = {**_HOLD, **cause.mended}
+    _check_held(mirror.apply(**mended), cause.reason)  # that the cause is gone does not let it go on
+    walreplay.rebuild(mirror.spark, mirror.captures, mirror.target, r"s\.one", config=mended)
+    report = mirror.apply(m.Insert(cause.oid, row(9, "9")), m.Insert(2, row(4)), **mended)
+    assert {table.action for table in report.tables} <= {"merged", "appended"}
+    assert not report.warnings
+    walreplay.apply(mirror.spark, captures=mirror.captures, target=folder, config=cause.mended)
+    assert mirror.rows() == rows_of(folder)
+    assert all(table.held is None for table in walreplay.status(mirror.spark, mirror.target).tables)
+
+
+@pytest.mark.parametrize("name", further(list(_CAUSES), but=("a type that cannot change", "a key that is not unique")))
+def test_one_table_waits_and_the_others_go_on(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    mirror, cause = SmallMirror(spark, tmp_path), _CAUSES[name]
+    config = {**_HOLD, **cause.config}
+    mirror.apply(*cause.changes[0], _OTHER, m.Insert(2, row(1)), **config)
+    _check_held(_hold(mirror, cause), cause.reason)
+    _check_other(mirror, 2)
+    _check_held(mirror.apply(m.Insert(cause.oid, row(3, "3")), m.Insert(2, row(3)), **config), cause.reason)
+    _check_other(mirror, 3)
+    held = {table.name: table.held for table in walreplay.status(spark, mirror.target).tables}
+    assert cause.reason in (held["s.one"] or "")
+    assert held["s.other"] is None
+    answers = {table.name: table for table in walreplay.as_of(spark, mirror.target, format_lsn(300)).tables}
+    assert answers["s.other"].exact
+    assert answers["s.one"].note
+    assert not answers["s.one"].exact
+    _check_mended(mirror, cause, tmp_path / "right")
+
+
+_STEPS: Final = (
+    *("decoded", "plan written", "table applied: s.other"),
+    *("transactions written", "runs written", "run recorded"),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    further(
+        [(name, step) for name in ("a type that cannot change", "a key that is not unique") for step in _STEPS],
+        but=[("a type that cannot change", "plan written"), ("a key that is not unique", "transactions written")],
+        long=[(name, step) for name in list(_CAUSES)[3:] for step in _STEPS],
+    ),
+)
+def test_a_run_that_is_stopped_while_it_holds_a_table_is_finished_as_if_it_had_not_been(
+    spark: SparkSession, tmp_path: Path, name: str, step: str
+) -> None:
+    mirror, cause = SmallMirror(spark, tmp_path), _CAUSES[name]
+    config = {**_HOLD, **cause.config}
+    mirror.apply(*cause.changes[0], _OTHER, m.Insert(2, row(1)), **config)
+    with stopping() as stop:
+        stop(step)
+        with pytest.raises(StoppedError):
+            _hold(mirror, cause)
+    _check_held(mirror.apply(**config), cause.reason)
+    _check_other(mirror, 2)
+    mirror.apply(m.Insert(2, row(3)), **config)
+    _check_mended(mirror, cause, tmp_path / "right")
+
+
+@pytest.mark.full
+def test_a_run_that_was_stopped_behind_its_plan_holds_a_table_that_has_changed_since(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    mirror, cause = SmallMirror(spark, tmp_path), _CAUSES["a changed table"]
+    mirror.apply(_ONE, m.Insert(1, row(1, "1")), _OTHER, m.Insert(2, row(1)), **_HOLD)
+    with stopping() as stop:
+        stop("plan written")
+        with pytest.raises(StoppedError):
+            mirror.apply(m.Insert(1, row(2, "2")), m.Insert(2, row(2)), **_HOLD)
+    _changed(mirror)
+    _check_held(mirror.apply(**_HOLD), cause.reason)
+    _check_other(mirror, 2)
+    mirror.apply(m.Insert(2, row(3)), **_HOLD)
+    _check_mended(mirror, cause, tmp_path / "right")
+
+
+@pytest.mark.full
+def test_a_held_table_keeps_its_error_under_another_name_and_when_its_name_is_given_away(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    mirror.apply(_ONE, m.Insert(1, row(1, "1")), _OTHER, m.Insert(2, row(1)), **_HOLD)
+    _changed(mirror)
+    mirror.apply(m.Insert(1, row(2, "2")), **_HOLD)
+    mirror.apply(relation(1, "former", {"id": INT4, "v": TEXT}), m.Insert(1, row(3, "3")), m.Insert(2, row(2)), **_HOLD)
+    report = mirror.apply(_AGAIN, m.Insert(3, row(1, "1")), m.Insert(1, row(4, "4")), **_HOLD)
+    assert {table.action for table in report.tables} == {"created", "set aside"}
+    assert any("it is held" in warning for warning in report.warnings)
+    walreplay.rebuild(spark, mirror.captures, mirror.target, r"s\.one", config=_HOLD)
+    assert not mirror.apply(m.Insert(3, row(2, "2")), m.Insert(1, row(5, "5")), **_HOLD).warnings
+    assert mirror.rows() == mirror.expected(tmp_path / "expected")
+
+
+@pytest.mark.full
+def test_all_outputs_of_a_table_are_held_together_also_by_a_load(spark: SparkSession, tmp_path: Path) -> None:
+    mirror, config = SmallMirror(spark, tmp_path), {**_HOLD, "outputs": ["mirror", "history", "changelog"]}
+    mirror.apply(_FULL, m.Insert(1, row(7, "1")), _OTHER, m.Insert(2, row(1)), **config)
+    report = mirror.apply(m.Insert(1, row(7, "2")), m.Insert(2, row(2)), **config, **_table(keys=["id"]))
+    assert [table.action for table in report.tables if table.name.startswith("s.one")] == ["held", "appended", "held"]
+    assert sum("it is held" in warning for warning in report.warnings) == 1
+    report = mirror.apply(m.Insert(1, row(8, "2")), **config)
+    assert [(table.name, table.action) for table in report.tables] == [
+        (f"s.one{output}", "held") for output in ("", " (changelog)", " (history)")
+    ]
+    rows = spark.createDataFrame([(7, "1"), (7, "2"), (8, "2")], "id INT, v STRING")
+    walreplay.load(spark, rows, mirror.target, at_lsn=format_lsn(301), table="s.one", replace=True, config=config)
+    report = mirror.apply(m.Insert(1, row(9, "3")), **config)
+    assert {table.action for table in report.tables} == {"merged", "appended"}
+    assert mirror.rows()["s.one"] == mirror.expected(tmp_path / "expected")["s.one"]
+
+
+def test_the_exit_code_is_0_and_1_where_it_is_asked_for(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mirror, cause = SmallMirror(spark, tmp_path), _CAUSES["a type that cannot change"]
+    mirror.apply(*cause.changes[0])
+    config = tmp_path / "walreplay.yaml"
+    config.write_text("on_table_error: hold\non_type_change: stop\n", encoding="utf-8")
+    mirror.write(*cause.changes[1])
+    command = ["apply", "--captures", str(mirror.captures), "--target", mirror.target, "--config", str(config)]
+    assert [cli.main([*command, *strict]) for strict in ([], ["--strict"])] == [0, 1]
+    assert "held" in capsys.readouterr().out
+    assert cli.main(["status", "--target", mirror.target]) == 0
+    assert "s.one is held, and left out" in capsys.readouterr().out
+
+
+@pytest.mark.full
+def test_one_of_fifty_tables_is_held_by_a_value_in_the_job_that_folds_them_all(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    mirror, config = SmallMirror(spark, tmp_path), {**_HOLD, **_table(keys=["id"])}
+    others = [relation(oid, f"t{oid}", {"id": INT4}) for oid in range(2, 51)]
+    mirror.apply(*others, *(m.Insert(other.oid, row(1)) for other in others), **config)
+    for run in (2, 3):
+        report = mirror.apply(*_TWICE, *(m.Insert(other.oid, row(run)) for other in others), **config)
+        _check_held(report, "the configured key is not unique")
+        assert {table.action for table in report.tables if table.name != "s.one"} == {"merged"}
+    walreplay.rebuild(spark, mirror.captures, mirror.target, r"s\.one", config=_HOLD)
+    assert mirror.rows() == mirror.expected(tmp_path / "expected")
+
+
+@pytest.mark.parametrize("config", [{}, _table(on_table_error="stop") | _HOLD], ids=["by default", "of one table"])
+def test_otherwise_an_error_of_one_table_stops_the_run(
+    spark: SparkSession, tmp_path: Path, config: dict[str, Any]
+) -> None:
+    mirror, cause = SmallMirror(spark, tmp_path), _CAUSES["a type that cannot change"]
+    mirror.apply(*cause.changes[0], _OTHER, m.Insert(2, row(1)), **config)
+    with pytest.raises(WalReplayError, match=cause.reason):
+        mirror.apply(*cause.changes[1], m.Insert(2, row(2)), **cause.config, **config)
+    _check_other(mirror, 1)
+
+
+@pytest.mark.full
+def test_tables_that_fail_in_different_phases_are_held_by_one_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[str] = []
+    monkeypatch.setattr("walreplay.session.steps.on_step", decoded.append)
+    mirror = SmallMirror(spark, tmp_path)
+    named = {name: relation(oid, name, {"id": INT4, "v": _DATE}) for oid, name in enumerate("abcde", 11)}
+    named["c"] = relation(13, "c", {"id": INT4, "v": TEXT})
+    values = dict.fromkeys("abde", "2020-01-01") | {"c": "1"}
+    config: dict[str, Any] = {**_HOLD, **_NO_RESCUE, "on_type_change": "stop"}
+    mirror.apply(
+        *named.values(), *(m.Insert(named[name].oid, row(1, value)) for name, value in values.items()), **config
+    )
+    for name in "ab":  # by somebody else
+        spark.sql(f"DELETE FROM delta.`{mirror.location(name)}`")
+    named["c"] = relation(13, "c", {"id": INT4, "v": INT4})
+    values = {"a": "2020-01-02", "b": "2020-01-02", "c": "2", "d": "infinity", "e": "2020-01-02"}
+    decoded.clear()
+    report = mirror.apply(
+        named["c"], *(m.Insert(named[name].oid, row(2, value)) for name, value in values.items()), **config
+    )
+    assert [table.name for table in report.tables if table.action == "held"] == ["s.a", "s.b", "s.c", "s.d"]
+    assert decoded.count("decoded") == 1
+    assert sorted(collect(mirror.location("e"), "id")) == [(1,), (2,)]
+    mirror.apply(m.Insert(15, row(3, "2020-01-03")), **config)
+    walreplay.rebuild(spark, mirror.captures, mirror.target, r"s\.[abc]", config={**_HOLD, **_NO_RESCUE})
+    (held,) = (table for table in mirror.apply(**config).tables if table.action == "held")
+    assert held.name == "s.d"
+    walreplay.apply(spark, mirror.captures, tmp_path / "right", {**_NO_RESCUE, "table_exclude_list": [r"s\.d"]})
+    right = rows_of(tmp_path / "right")
+    assert {name: rows for name, rows in mirror.rows().items() if name != "s.d"} == right
