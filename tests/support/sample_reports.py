@@ -105,7 +105,7 @@ def verification(names: Sequence[str] = NAMES) -> VerifyReport:
     tables[2] = TableVerification(names[2], "x", "not compared", "it was loaded from a database")
     places = "the archive", "/data/captures", "/data/mirror"
     return VerifyReport(
-        "different", *places, 0x16_B374D848, NOON, tuple(tables), "/data/differences", (), seconds=9.1, stages={}
+        "different", *places, 0x16_B374D848, NOON, None, tuple(tables), "/data/differences", (), seconds=9.1, stages={}
     )
 
 

@@ -82,7 +82,7 @@ class Printing:
             page = Page(self.title)
             write(page)
             write_text(self.page, page.html(), "the page")
-        results = [values, *(source["result"] or {} for source in values.get("sources", ()))]
+        results = [values, *(source["report"] or {} for source in values.get("sources", ()))]
         if self.strict and any(table["action"] == "held" for result in results for table in result.get("tables", ())):
             raise typer.Exit(1)
 

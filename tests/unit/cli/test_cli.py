@@ -5,18 +5,20 @@ import os
 import socket
 import sys
 import types
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+import typer
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
 import walreplay
 from support.command import run_without
 from walreplay.archive.messages import FileInspection, Inspection, RelationInspection
 from walreplay.cli import explain, main, run
-from walreplay.cli.printing import write_report
+from walreplay.cli.printing import Printing, write_report
 from walreplay.console import Screen
 from walreplay.errors import CaptureError, ConfigError, MalformedMessage, TargetError
 from walreplay.ledger.status import (
@@ -28,7 +30,7 @@ from walreplay.ledger.status import (
     TableVersion,
     TargetStatus,
 )
-from walreplay.report import Forecast, RunReport, TableForecast, TableReport
+from walreplay.report import Forecast, RunReport, SourceReport, SourcesReport, TableForecast, TableReport
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 CUT = CAPTURES / "o03_basic_split_bytes" / "capture"
@@ -681,3 +683,18 @@ def test_commands_in_errors_and_warnings_have_the_values_of_the_call(monkeypatch
     assert error.endswith(f"then walreplay apply {quoted} --target x\n")
     # A call from Python has no command line.
     assert explain(TargetError("x", remedy="run walreplay apply"))[0] == "x. run walreplay apply"
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("by_source", [False, True])
+def test_strict_ends_with_1_if_a_table_is_held(by_source, is_held):
+    table = TableReport("s.t", "/mirror/s/t", "held" if is_held else "merged")
+    report = replace(REPORT, tables=(table,))
+    shown = (
+        SourcesReport((SourceReport("a", report, None, 1.0), SourceReport("b", None, None, 1.0)))
+        if by_source
+        else report
+    )
+    Printing(as_json=True).show(shown.to_dict(), lambda screen: None)
+    with pytest.raises(typer.Exit) if is_held else nullcontext():
+        Printing(as_json=True, strict=True).show(shown.to_dict(), lambda screen: None)
