@@ -166,6 +166,10 @@ class TargetError(WalReplayError):
     """The state of the target's tables or ledger does not allow what the run wants to do."""
 
 
+class LedgerConflict(TargetError):
+    """A table contradicts the ledger or the run that is at work, which is not the table's fault alone."""
+
+
 class SparkFailure(WalReplayError):
     """Spark, Delta or Java failed to do what was asked of them."""
 

@@ -149,6 +149,25 @@ def is_hidden(file: Path, root: Path) -> bool:
     return any(part.startswith(HIDDEN) for part in file.relative_to(root).parts)
 
 
+_GLOB_PARTS: Final = re.compile(r"\\(.)|\*\*|[*?{},]|\[[!^]?.[^]]*\]|.", re.DOTALL)
+_OF_GLOB: Final = {"**": ".*", "*": "[^/]*", "?": "[^/]", "{": "(?:"}
+
+
+def matches_glob(text: str, glob: str) -> bool:
+    """Return whether a text matches a glob as Hadoop has it, with alternatives in braces; two stars match slashes."""
+    expression, depth = "", 0
+    for part in _GLOB_PARTS.finditer(glob):
+        sign = part[0]
+        if depth and sign in ",}":
+            expression += "|" if sign == "," else ")"
+        elif len(sign) > 2 and sign[0] == "[":
+            expression += ("[^" if sign[1] in "!^" else "[") + sign[1:].lstrip("!^").replace("\\", "\\\\")
+        else:
+            expression += _OF_GLOB.get(sign) or re.escape(part[1] or sign)
+        depth += (sign == "{") - (sign == "}" and depth > 0)
+    return re.fullmatch(expression + ")" * depth, text, re.DOTALL) is not None
+
+
 def escape_glob(text: str) -> str:
     """Escape a text so that a glob matches it literally."""
     return _GLOB.sub(r"\\\1", text)

@@ -342,3 +342,39 @@ def test_tables_that_fail_in_different_phases_are_held_by_one_run(
     walreplay.apply(spark, mirror.captures, tmp_path / "right", {**_NO_RESCUE, "table_exclude_list": [r"s\.d"]})
     right = rows_of(tmp_path / "right")
     assert {name: rows for name, rows in mirror.rows().items() if name != "s.d"} == right
+
+
+def test_a_ledger_that_is_gone_is_no_tables_error(spark: SparkSession, tmp_path: Path) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    mirror.apply(_ONE, m.Insert(1, row(1, "1")), **_HOLD)
+    shutil.rmtree(mirror.ledger)
+    forget(spark)
+    with pytest.raises(WalReplayError, match="made by a ledger which is gone"):
+        mirror.apply(m.Insert(1, row(2, "2")), **_HOLD)
+
+
+@pytest.mark.full
+def test_a_table_whose_name_goes_to_one_that_is_held_goes_on_under_its_own(spark: SparkSession, tmp_path: Path) -> None:
+    mirror, config = SmallMirror(spark, tmp_path), {**_HOLD, **_NO_RESCUE}
+    mirror.apply(_ONE, m.Insert(1, row(1, "1")), **config)
+    new = relation(3, "one", {"id": INT4, "d": _DATE})
+    former = relation(1, "former", {"id": INT4, "v": TEXT})
+    report = mirror.apply(former, m.Insert(1, row(2, "2")), new, m.Insert(3, row(1, "infinity")), **config)
+    _check_held(report, "a value does not fit its column")
+    assert sorted(collect(mirror.location("former"), "id")) == [(1,), (2,)]
+    # Dropped and created again with what holds it, it is held again.
+    again = relation(4, "one", {"id": INT4, "d": _DATE})
+    report = mirror.apply(new, m.Insert(3, row(2, "2020-01-01")), again, m.Insert(4, row(1, "infinity")), **config)
+    assert {table.oid for table in report.tables if table.action == "held"} >= {4}
+    mended = {**config, **_table(type_overrides={"d": "text"})}
+    with pytest.raises(WalReplayError, match="made again together"):
+        walreplay.rebuild(spark, mirror.captures, mirror.target, r"s\.one", outputs=["mirror"], config=mended)
+    walreplay.rebuild(spark, mirror.captures, mirror.target, r"s\.one", config=mended)
+    mirror.apply(m.Insert(4, row(2, "2020-01-02")), m.Insert(1, row(3, "3")), **mended)
+    walreplay.apply(spark, mirror.captures, tmp_path / "right", mended)
+    assert mirror.rows() == rows_of(tmp_path / "right")
+    report = walreplay.verify(spark, mirror.target, mirror.captures, config=mended)
+    assert {table.name: table.result for table in report.tables if table.rows} == {
+        "s.one": "equal",
+        "s.former": "equal",
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,13 @@ import pytest
 import walreplay
 from support.captures import case
 from support.extent import further
+from support.framings import frame
+from support.small_mirror import row
 from support.stopped_run import StoppedError
 from walreplay.config import Settings
 from walreplay.errors import CaptureError
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -187,5 +192,29 @@ def test_new_files_need_not_be_indexed_yet(spark: SparkSession, archive: Path, t
     (archive / "part008.bin").write_bytes(content[-1:])
     last.write_bytes(content[:-1])
     assert walreplay.apply(spark, archive, tmp_path / "new").warnings == ()
+    # Of the one that has grown, the index has no more than it had then.
+    (warning,) = walreplay.apply(spark, archive, tmp_path / "new").warnings
+    assert "from part008.bin on it cannot tell foreign files" in warning
+    walreplay.index(spark, archive)
+    assert walreplay.apply(spark, archive, tmp_path / "new").warnings == ()
     assert walreplay.apply(spark, archive, tmp_path / "other").warnings == ()
     assert walreplay.audit(spark, archive).is_whole
+
+
+def test_what_a_streamed_transaction_has_in_a_file_that_has_grown_is_proved(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = m.Relation(9, "s", "t", "d", (m.Column("id", 23, -1, True), m.Column("v", 25, -1, False)))
+    rows = [m.Insert(9, row(number, "x" * 1000), 7) for number in range(300)]
+    first = [m.Begin(100, 0, 1), table, m.Insert(9, row(-1, "")), m.Commit(0, 100, 108, 0)]
+    opened = [m.StreamStart(7, True), replace(table, xid=7), *rows, m.StreamStop()]
+    captures = tmp_path / "captures"
+    captures.mkdir()
+    file = captures / "part1"
+    file.write_bytes(frame([*first, *opened], Framing.RAW))
+    walreplay.index(spark, captures)
+    walreplay.apply(spark, captures, tmp_path / "mirror")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(bytes(content) + frame([m.StreamCommit(7, 0, 200, 208, 0)], Framing.RAW))
+    assert refusal(lambda: walreplay.apply(spark, captures, tmp_path / "mirror"))[0] == "part1"

@@ -5,7 +5,7 @@ import pytest
 
 from walreplay.config import OrderName
 from walreplay.errors import ConfigError
-from walreplay.listing import Hole, Order, list_files, map_file, missing_numbers, natural_order, sort_key
+from walreplay.listing import Hole, Order, list_files, map_file, matches_glob, missing_numbers, natural_order, sort_key
 
 
 def test_ten_comes_after_nine():
@@ -211,3 +211,20 @@ def test_a_hole_is_described_without_the_folders():
     assert hole.describe() == "between cap.0018 and cap.0020 1 file is missing, such as cap.0019"
     hole = Hole("s3://b/c/2026/01/30/18", "s3://b/c/2026/01/31/1021", 1002, "s3://b/c/…/19")
     assert hole.describe() == "between 2026/01/30/18 and 2026/01/31/1021 1,002 files are missing, such as …/19"
+
+
+@pytest.mark.parametrize(
+    ("glob", "matching", "others"),
+    [
+        ("cap*.{bin,gz}", ["cap1.bin", "cap.gz"], ["cap1.zst", "cap1.{bin,gz}", "a/cap1.bin"]),
+        ("[^x]*", ["a", "^"], ["x", "", "a/b"]),
+        ("[!x-z]?", ["ab", "!b"], ["yb", "a", "abc"]),
+        (r"a\*b\{c,d", ["a*b{c,d"], ["axb{c,d", r"a\*b\{c,d"]),
+        ("/data/*/caps", ["/data/a/caps"], ["/data/a/b/caps", "/data/caps"]),
+        ("/data/{a,b}/**", ["/data/a/c/d", "/data/b/c"], ["/data/c/d", "/data/a"]),
+        ("a,b.(c)|d", ["a,b.(c)|d"], ["a", "a,bx(c)|d"]),
+        ("line\n?", ["line\n\n"], ["line\n"]),
+    ],
+)
+def test_globs_are_hadoops(glob: str, matching: list[str], others: list[str]) -> None:
+    assert [text for text in [*matching, *others] if matches_glob(text, glob)] == matching

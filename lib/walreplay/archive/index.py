@@ -21,7 +21,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields, replace
 from datetime import datetime, timedelta, timezone
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -36,7 +35,7 @@ from walreplay.delta.local import newest_version
 from walreplay.delta.target import TableName, Target
 from walreplay.errors import CaptureError, ConfigError, NotACapture, OrderError, TargetError, WalReplayError
 from walreplay.ledger.state import from_json
-from walreplay.listing import sort_key
+from walreplay.listing import matches_glob, sort_key
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.session.failures import failure_of, is_refused
 from walreplay.session.isolation import one_name, session_with
@@ -102,7 +101,7 @@ _SAME: Final = "t.name = s.name AND t.scanned_as = s.scanned_as"
 """Targets may read an archive in several ways, and archives may share an index: none is to overwrite another's rows."""
 
 _KEPT: Final = (
-    *("name", "archive", "length", "unix_micros(modified) AS modified", "checksum", "facts", "scanned_as", "stream"),
+    *("name", "length", "unix_micros(modified) AS modified", "checksum", "facts", "scanned_as", "stream"),
     *("gap", "resumes", "transactions", "resent", "changes", "sessions", "first_lsn", "last_lsn"),
     *("unix_micros(last_commit_ts) AS last_commit", "warnings", "unix_micros(indexed_at) AS indexed"),
 )
@@ -114,8 +113,8 @@ _APPENDS: Final = "walreplay index"  # What appends are numbered for, so that of
 
 _GLOB: Final = re.compile(r"[\[\]{}*?\\]")
 
-_REMEDY: Final = "Delete it, and it is made again from the captures; or name another place by --index URI"
-_DENIED_REMEDY: Final = "Name a place by --index URI where it may be written"
+_REMEDY: Final = "Delete it, and walreplay index makes it again; or give another place as `index` in the configuration"
+_DENIED_REMEDY: Final = "Give a place where it may be written as `index` in the configuration"
 
 
 def home_of(captures: str, files: Sequence[CaptureFile]) -> str:
@@ -271,6 +270,10 @@ def sessions_of(
     return sessions
 
 
+class IndexedFileGone(OrderError):
+    """A file that the index has is not there."""
+
+
 class ArchiveIndex:
     """The index of one archive.
 
@@ -282,6 +285,8 @@ class ArchiveIndex:
         table: where it is.
         exists: whether it is there.
         is_empty: it has no file of the archive.
+        unlinked: the first file of which it does not know whether it follows the one in front, which has grown since it
+            was read; empty for none.
     """
 
     def __init__(
@@ -304,7 +309,7 @@ class ArchiveIndex:
         self._lengths = dict[str, int]()  # of the files that are listed
         self._seen: int | None = None  # the version of the table that `_rows` is of
         self._has_doubles = self.exists = False
-        self.is_empty = True
+        self.is_empty, self.unlinked = True, ""
 
     def name_of(self, path: str) -> str:
         """Return a file's name in the index."""
@@ -324,9 +329,11 @@ class ArchiveIndex:
 
     def proving(self, plan: Plan, *, whole: bool = False) -> Plan:
         """Return a plan by which decoding proves the files that no scan has proved: of earlier runs, or all."""
-        files = (
-            replace(file, proof=self.proof_of(file.path)) if whole or not file.scanned else file for file in plan.files
-        )
+        files = []
+        for file in plan.files:
+            # A run that goes on inside a file scans no bytes in front, of which a streamed transaction may have some.
+            is_proved = file.scanned and all(step.seam or step.start >= file.start for step in file.steps)
+            files.append(file if is_proved and not whole else replace(file, proof=self.proof_of(file.path)))
         return replace(plan, files=tuple(files))
 
     def check(self, files: Sequence[CaptureFile]) -> list[CaptureError]:
@@ -334,25 +341,28 @@ class ArchiveIndex:
         self._read()
         if self.is_empty:
             return []
-        listed = {self.name_of(file.path): file for file in files}
+        self.unlinked, listed = "", {self.name_of(file.path): file for file in files}
         self._lengths = {name: file.length for name, file in listed.items()}
         proved = {name: row for name, row in self._proved.items() if name in listed or self._would_list(name)}
         times = {name: entry.modified for entries in (proved, listed) for name, entry in entries.items()}
         errors, unproved, stream = list[CaptureError](), list[CaptureError](), None
+        unknown = {file.length: name for name, file in listed.items() if name not in proved}
         for name in sorted(times, key=lambda name: sort_key(self._settings.file_order, name, times[name])):
             row, file = proved.get(name), listed.get(name)
             path = f"{self._home}/{name}" if file is None else file.path
             if row is None:
                 unproved.append(NotACapture(_STRANGE, path=path, remedy=f"Take it out of the captures; {ACCEPT}"))
                 continue
+            if row.stream is None and file is not None:
+                self.unlinked = self.unlinked or name
             stream = _followed(stream, name, row)
             if stream == row.stream:  # when they were indexed, nothing was between the files up to this one
                 errors += unproved
                 unproved = []
             if file is None:
-                copies = [other for other in listed if other not in proved and listed[other].length == row.length]
-                problem = "; ".join([_GONE, *(f"{other}, which was not, has as many bytes" for other in copies[:1])])
-                errors.append(OrderError(problem, path=path, remedy=f"Bring it back under its name; {ACCEPT}"))
+                other = unknown.get(row.length)
+                problem = f"{_GONE}; {other}, which was not, has as many bytes" if other else _GONE
+                errors.append(IndexedFileGone(problem, path=path, remedy=f"Bring it back under its name; {ACCEPT}"))
             elif file.length != row.length:
                 problem = f"the file had {row.length:,} bytes when it was indexed, and has {file.length:,}"
                 error = CaptureError(problem, path=path, remedy=f"Restore it; {ACCEPT}")
@@ -362,8 +372,9 @@ class ArchiveIndex:
     def _would_list(self, name: str) -> bool:
         """Return whether a file of that name would be among those that are listed, if it were there."""
         path, root, pattern = _plain(f"{self._home}/{name}"), _plain(self._root), self._settings.file_pattern or "*"
-        is_below = self._home == self._root or path == root or fnmatchcase(path, root)
-        return is_below and fnmatchcase(name.rpartition("/")[2], pattern)
+        is_root = path == root or matches_glob(path, root)
+        is_below = is_root or self._home == self._root or matches_glob(path, f"{root}/**")
+        return is_below and matches_glob(name.rpartition("/")[2], pattern)
 
     def resume_of(self, row: IndexedFile) -> Resume | None:
         """Return where the stream goes on behind a file, with names for paths; None if that is no longer there."""
@@ -409,6 +420,8 @@ class ArchiveIndex:
                     append.write_rows(new_rows)
                     # A later append has a higher number, by whomever.
                     if _is_committed(append, delta.CommitId(_APPENDS, time.time_ns() // 1000)):
+                        if self._seen is not None and self._version() == self._seen + 1:  # nobody else has written
+                            self._seen += 1
                         return
                 # Somebody else has appended; or his clock is wrong, and no number is higher than his.
                 self._rows = None
@@ -453,14 +466,17 @@ class ArchiveIndex:
         result, proved, self._seen = dict[str, IndexedFile](), dict[str, IndexedFile](), self._version()
         with index_errors(self.table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
             self.exists = delta.exists(spark, self.table)
-            rows = delta.read(spark, self.table).selectExpr(*_KEPT).collect() if self.exists else []
+            rows: list[Any] = []
+            if self.exists:  # other archives may share the index
+                kept = delta.read(spark, self.table).where(f.col("archive") == f.lit(self._archive))
+                rows = kept.selectExpr(*_KEPT).collect()
         for row in sorted(rows, key=lambda row: row.indexed):  # of two rows of a file the later one counts
             values = row.asDict()
-            name, archive, _, warnings = map(values.pop, ("name", "archive", "indexed", "warnings"))
+            name, _, warnings = map(values.pop, ("name", "indexed", "warnings"))
             indexed = IndexedFile(**values, warnings=tuple(warnings))
             if row.scanned_as == self._how:
                 result[name] = indexed
-            if archive == self._archive and row.scanned_as.startswith(f"{FORMAT} "):
+            if row.scanned_as.startswith(f"{FORMAT} "):
                 longest = proved.get(name)
                 proved[name] = indexed if longest is None or longest.length <= indexed.length else longest
         is_old = any(not row.scanned_as.startswith(f"{FORMAT} ") for row in rows)  # useless to this version

@@ -47,5 +47,8 @@ ACCEPT = "or, if the archive is right as it is, have the index take it so: walre
 def other_bytes(path: str) -> CaptureError:
     """Make the error for a file that does not have the bytes that its index knows."""
     return CaptureError(
-        "the file's bytes are not those that were indexed", path=path, remedy=f"Restore the file; {ACCEPT}"
+        "the file's bytes are not those that were indexed",
+        path=path,
+        remedy="Restore the file; or, if it is right as it is, give it another time (touch), and have the index take "
+        "it so: walreplay index --allow-gaps",
     )

@@ -232,6 +232,9 @@ _TORN: Final = re.compile(
     r"FileNotFound|not a Parquet file|ChecksumException"
 )
 
+# What they say of whatever file they come to where the machine fails.
+_OF_MACHINE: Final = re.compile("|".join([*map(os.strerror, (errno.EMFILE, errno.ENFILE, errno.EIO)), "/blockmgr-"]))
+
 
 @contextmanager
 def storage_errors(place: str, *, if_damaged: str = "", table: str | None = None) -> Iterator[None]:
@@ -272,7 +275,8 @@ def _damage(error: Exception, of_worker: re.Match[str] | None, place: str) -> tu
     if of_worker is not None:
         is_gone = int(of_worker[1]) == errno.ENOENT and of_worker[2].startswith(f"{place}/")
         return (os.strerror(errno.ENOENT), of_worker[2]) if is_gone else None
-    failure = failure_of(error) if _TORN.search(str(error)) is not None else None
+    is_damaged = _TORN.search(str(error)) is not None and _OF_MACHINE.search(str(error)) is None
+    failure = failure_of(error) if is_damaged else None
     return None if failure is None or is_refused(failure.problem) else (failure.problem, failure.path or place)
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 
 from walreplay.delta.local import ConflictError, DroppedError
-from walreplay.errors import SparkFailure, WalReplayError
+from walreplay.errors import LedgerConflict, SparkFailure, WalReplayError
 from walreplay.evolution.shapes import TableShape
 from walreplay.job.context import RunContext
 from walreplay.lsn import format_lsn
@@ -60,11 +61,10 @@ class Holding:
 
     def hold(self, errors: Sequence[WalReplayError]) -> NoReturn:
         """Raise `TableHeld` if all of some errors hold tables; else the first one that stops the run."""
-        entries = self.entries
+        entries, held = self.entries, {relation_of(entry.oid) for entry in self.entries if entry.held}
         for error in errors:
-            named = {} if self.resumed or not _is_of_table(error) else self._named(error.table or "")
-            # An error that comes again is not the table's own.
-            if not named or any(relation_of(entry.oid) in named for entry in self.entries if entry.held):
+            named = {} if self.resumed or not _is_of_table(error) else self._named(error.table or "", held)
+            if not named:  # an error that comes again, without the table, is not its own
                 raise error
             for identity, name in named.items():
                 entries = self._with_held(entries, identity, name, _reason(error))
@@ -102,13 +102,18 @@ class Holding:
     def _may_hold(self, relation: Relation) -> bool:
         return self.run.settings.holds(relation.namespace or "pg_catalog", relation.name)
 
-    def _named(self, table: str) -> dict[int, str]:
-        """Return what stands for the tables of the run that an error's ``schema.table[.column]`` may name."""
+    def _named(self, table: str, held: AbstractSet[int]) -> dict[int, str]:
+        """Return what stands for the tables of the run that an error's ``schema.table[.column]`` may name.
+
+        Args:
+            held: those that are held already: of a name, another table may be its next holder.
+        """
         identities = Identities.find(self.plan.relations, self.entries, self.run.settings).of
-        # What was in force before the run may be a dropped table's.
-        for relations in ((*self.plan.announced, *self.plan.versions), self.plan.before):
+        # What the run announces has the name now; what was in force before may be a dropped table's.
+        for relations in (self.plan.announced, self.plan.versions, self.plan.before):
             names = [(relation, relation.qualified_name + output.suffix) for relation in relations for output in Output]
-            meant = [relation for relation, name in names if table == name or table.startswith(f"{name}.")]
+            named_so = [relation for relation, name in names if table == name or table.startswith(f"{name}.")]
+            meant = [relation for relation in named_so if identities[relation] not in held]
             if meant:
                 named = {identities[relation]: relation.qualified_name for relation in meant}
                 # Another new table with its oid would be taken for it.
@@ -119,13 +124,16 @@ class Holding:
 
     def _with_held(self, entries: Entries, identity: int, name: str, reason: str) -> Entries:
         """Return entries, those of a table held; one that no run has written to gets one."""
-        is_known = any(relation_of(entry.oid) == identity for entry in entries)
+        is_known, names = any(relation_of(entry.oid) == identity for entry in entries), dict[int, str]()
         if not is_known:  # its place may be that of a table which was dropped: that one is the source's no more
+            identities = Identities.find(self.plan.relations, self.entries, self.run.settings).of
+            names = {identities[relation]: relation.qualified_name for relation in self.plan.announced}
             aside = self.run.target.set_aside(identity)
             entries = (*entries, MirrorEntry(identity, name, aside, TableShape(), set_aside=True))
         held = list[MirrorEntry]()
         for entry in entries:
             is_of_name = not is_known and entry.source_name == name and not entry.set_aside
+            is_of_name = is_of_name and names.get(relation_of(entry.oid), name) == name  # else it is renamed, not gone
             if is_of_name or relation_of(entry.oid) == identity:
                 first = ALWAYS if entry.left is None else self.plan.after_lsn + 1
                 doubts = merged(*entry.doubts, Doubt(first, None, HELD + reason))
@@ -141,7 +149,7 @@ def _is_of_table(error: WalReplayError, place: str | None = None) -> bool:
         place: of the table that is worked on; None if the error alone names it.
     """
     # A place in a file: bytes that cannot be read.  Who has lost a race only has to run again.
-    if error.offset is not None or isinstance(error, ConflictError | DroppedError):
+    if error.offset is not None or isinstance(error, ConflictError | DroppedError | LedgerConflict):
         return False
     if is_refused(error.problem):  # the file system refuses the table's folder, or one of the whole target
         return error.table is not None if place is None else place.removeprefix("file:") in (error.path or "")

@@ -164,13 +164,15 @@ class Rebuilding:
         """Pair each table in the side target with the entry that it is to have in the target.
 
         Raises:
-            ConfigError: the configuration wants none of the tables.
+            ConfigError: the configuration wants none of the tables, or one output of a held one alone.
             TargetError: a table's place is another one's.
         """
         target, state = self.context.target, made.state
         target_entries = {entry.oid: entry for entry in state.tables}
         # A held table may have another name by now, or none: then it gives up its place.
         held = {relation_of(entry.oid) for entry in state.tables if entry.held and self.tables.wants(entry)}
+        if held and self.tables.narrowed.outputs is not None:
+            raise ConfigError("the outputs of a held table are made again together", remedy="Leave --output out")
         leaving = {entry.oid for entry in made.made.tables if entry.set_aside and relation_of(entry.oid) in held}
         holders = {entry.table.place: entry for entry in state.tables if not (entry.set_aside or entry.oid in leaving)}
         pairs, without_place = [], list[str]()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from walreplay.archive.index import IndexedFileGone
 from walreplay.config import Settings
 from walreplay.decode.scan import Until
 from walreplay.delta import statements as delta
@@ -170,8 +171,8 @@ class SideBuild:
             side_state = None
         try:
             report = self._run(side_state, end)
-        except OrderError:
-            if side_state is None:
+        except OrderError as error:
+            if side_state is None or isinstance(error, IndexedFileGone):
                 raise
             # The side target was made of captures that were incomplete, or have changed: make it of the present ones.
             self._start_over(side_state)

@@ -158,7 +158,7 @@ class SideTables:
         target_state = self.check(state)
         names, parts = self._relation_names(target_state)
         if self.skips:  # what holds a table may stop its making, too
-            held = (entry for entry in target_state.tables if entry.held)
+            held = (entry for entry in target_state.tables if entry.held and (entry.is_unmade or not entry.set_aside))
             self._skip({entry.source_name: TargetError(entry.paused) for entry in held})
         self._skip(self._kept_names(names, parts))
         settings = self.context.settings

@@ -18,7 +18,7 @@ from walreplay.delta.local import clear_leftovers, newest_version
 from walreplay.delta.opened import OpenedTable
 from walreplay.delta.statements import spark_schema
 from walreplay.delta.target import TableName
-from walreplay.errors import TargetError, WalReplayError
+from walreplay.errors import LedgerConflict, TargetError, WalReplayError
 from walreplay.job.context import RunContext
 from walreplay.job.holding import Holding
 from walreplay.job.source_check import check_shared
@@ -67,12 +67,13 @@ def highest_of(checked: Iterable[CheckedTable]) -> int:
 
 
 def _foreign_table_error(opened: OpenedTable, plan: TablePlan, ledger: TableName) -> TargetError:
+    kind, remedy = TargetError, "move the table away, or apply to another target"
     problem = "the table is there already, but was not made by this target's ledger"
-    remedy = "move the table away, or apply to another target"
     if opened.made:  # its commits have the id of another ledger
         problem = f"the table was made by a ledger which is gone: {ledger.text} is not there, or is that of a newer one"
         remedy = "put a backup of the ledger there; or apply all captures to a new target, and load what was loaded"
-    return TargetError(problem, table=plan.name, path=plan.table.text, remedy=f"Nothing was applied; {remedy}")
+        kind = LedgerConflict
+    return kind(problem, table=plan.name, path=plan.table.text, remedy=f"Nothing was applied; {remedy}")
 
 
 def _check_columns(spark: SparkSession, plan: TablePlan, present_schema: StructType) -> None:

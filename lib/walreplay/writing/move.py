@@ -33,7 +33,7 @@ from walreplay.delta.local import clear_leftovers
 from walreplay.delta.opened import FEW_COMMITS, OpenedTable
 from walreplay.delta.properties import TableProperties, conflicts_told
 from walreplay.delta.target import TableName, Target, folder_at
-from walreplay.errors import TargetError
+from walreplay.errors import LedgerConflict, TargetError
 from walreplay.session import steps
 from walreplay.session.folders import forget_files
 from walreplay.session.reach import local_folder
@@ -358,7 +358,7 @@ def replace_rows(spark: SparkSession, replacing: Replacing) -> int | None:
 
 def not_in_history(name: str, table: TableName, then: str) -> TargetError:
     """Return the error for a commit that was made, and is not there; ``then``: what to do."""
-    return TargetError(
+    return LedgerConflict(
         "the table's commit is not in its history: another one has its number, or something else writes to the table",
         table=name,
         path=table.text,

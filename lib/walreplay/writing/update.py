@@ -30,7 +30,7 @@ from walreplay.delta.commits import LoggedCommit
 from walreplay.delta.opened import FEW_COMMITS, WHOLE_HISTORY, OpenedTable
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import quote
-from walreplay.errors import TargetError
+from walreplay.errors import LedgerConflict
 from walreplay.fold.events import IN_PARTITIONS
 from walreplay.names import RowKind
 from walreplay.report import Action, TableReport, WriterKind
@@ -384,11 +384,11 @@ def _check_form(merge: Merge, commit: LoggedCommit) -> None:
     """Refuse to take a commit of an interrupted run for an epoch that has become another one.
 
     Raises:
-        TargetError: the configuration has changed in between.
+        LedgerConflict: the configuration has changed in between.
     """
     if commit.id is None or commit.id.form in (None, merge.form):
         return
-    raise TargetError(
+    raise LedgerConflict(
         "the run was interrupted behind its commit of the table, and the configuration has changed since: the table's "
         "columns, or what tells its rows apart, would be others now",
         table=merge.plan.name,
