@@ -29,7 +29,7 @@ from support.pages import (
     pages,
     tagged,
 )
-from walreplay.cli.questions import app
+from walreplay.cli.commands import app
 from walreplay.config import Configuration, load_configuration, make_settings
 from walreplay.config.keys import COMMIT_LSN, COMMIT_TS, LOG_COLUMNS
 from walreplay.errors import ConfigError

@@ -1,24 +1,37 @@
-"""The commands that write to a target, with their arguments and options."""
+"""The commands with their arguments and options: first those that write to a target, then those that ask."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 import walreplay
-from walreplay.cli.by_source import apply_by_source, each_of, place_of, settings_of
+from walreplay.cli.by_source import apply_by_source, each_of, named, place_of, settings_of, status_by_source
 from walreplay.cli.metrics import Prometheus
-from walreplay.cli.printing import Printing, write_forecast, write_maintenance, write_report, write_verification
+from walreplay.cli.printing import (
+    Printing,
+    write_as_of,
+    write_audit,
+    write_cut,
+    write_forecast,
+    write_index,
+    write_inspection,
+    write_maintenance,
+    write_report,
+    write_status,
+    write_verification,
+)
 from walreplay.cli.running import (
     AcceptChangedTables,
     AllowGaps,
     Captures,
     Config,
     DryRun,
+    Html,
+    Index,
     Json,
     Metrics,
     Outputs,
@@ -29,18 +42,19 @@ from walreplay.cli.running import (
     Target,
     asked,
     configuration,
-    paged,
     run_and_print,
 )
 from walreplay.console import Screen
 from walreplay.errors import ConfigError
 
 if TYPE_CHECKING:
+    from walreplay.archive.audit import AuditReport
+    from walreplay.archive.joining import IndexReport
     from walreplay.config import Configuration, Settings
     from walreplay.progress import Progress
     from walreplay.report import MaintenanceReport, VerifyReport
 
-_DIFFERENT: Final = 3  # the exit code of a verify that has found a table with other rows
+_FAULTY: Final = 3  # the exit code of a verify that has found other rows, and of an audit that has found a fault
 
 app = typer.Typer(
     name="walreplay",
@@ -211,10 +225,7 @@ def rebuild_command(
 
 
 @app.command("verify")
-@paged("Verification of a target")
 def verify_command(
-    *,
-    printing: Printing,
     target: Target,
     captures: Captures = None,
     rows: FromPlace = None,
@@ -238,6 +249,9 @@ def verify_command(
     source: Sources = None,
     allow_gaps: AllowGaps = False,
     quiet: Quiet = False,
+    as_json: Json = False,
+    report_file: Report = None,
+    page: Html = None,
 ) -> None:
     """Compare a target's tables, value by value, with the archive or the source; exit code 3 if one differs."""
     of_rows: dict[str, Any] = {"publication": publication, "consistent_point": consistent_point, "snapshot": snapshot}
@@ -260,12 +274,12 @@ def verify_command(
             progress=progress,
         )
 
+    printing = Printing(as_json, report_file, quiet, page=page, title="Verification of a target")
     loaded_config = configuration(config, allow_gaps=allow_gaps)
-    printing = replace(printing, quiet=quiet)
     place = "" if captures is None and not loaded_config.sources else captures
     results = {report.result for report in each_of(loaded_config, source, place, work, write_verification, printing)}
     if results != {"equal"}:
-        raise typer.Exit(_DIFFERENT if "different" in results else 1)
+        raise typer.Exit(_FAULTY if "different" in results else 1)
 
 
 @app.command("load")
@@ -392,3 +406,144 @@ def _applied(
     if prometheus is not None:
         source = settings.ledger_name
         prometheus.write_applied(lambda spark: walreplay.status(spark, target, source), source)
+
+
+@app.command("index")
+def index_command(
+    captures: Captures = None,
+    index: Index = None,
+    config: Config = None,
+    source: Sources = None,
+    allow_gaps: AllowGaps = False,
+    as_json: Json = False,
+    report_file: Report = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write down what is in each capture file, so that later commands need not read it to know."""
+    loaded_config = configuration(config, allow_gaps=allow_gaps)
+    _refuse_common(index, loaded_config, source)
+
+    def work(spark: Any, place: str, settings: Settings, progress: Progress) -> IndexReport:
+        return walreplay.index(spark, place, index, settings, progress)
+
+    list(each_of(loaded_config, source, captures, work, write_index, Printing(as_json, report_file, quiet)))
+
+
+@app.command("audit")
+def audit_command(
+    captures: Captures = None,
+    index: Index = None,
+    config: Config = None,
+    source: Sources = None,
+    values: Annotated[
+        bool, typer.Option("--values", help="Decode everything: rows, bytes and rescued values by table.")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    report_file: Report = None,
+    page: Html = None,
+) -> None:
+    """Show what an archive holds, and all that is damaged or missing; exit code 3 if anything is."""
+    printing = Printing(as_json, report_file, quiet, page=page, title="Audit of an archive")
+    loaded_config = configuration(config)
+    _refuse_common(index, loaded_config, source)
+
+    def work(spark: Any, place: str, settings: Settings, progress: Progress) -> AuditReport:
+        return walreplay.audit(spark, place, index, settings, progress, values=values)
+
+    reports = each_of(loaded_config, source, captures, work, write_audit, printing)
+    if not all(report.is_whole for report in reports):
+        raise typer.Exit(_FAULTY)
+
+
+def _refuse_common(index: str | None, config: Configuration, names: Sequence[str] | None) -> None:
+    """Refuse one index of several archives, which would mix in it."""
+    if index is not None and len(config.chosen(names) if config.sources else ()) > 1:
+        raise ConfigError("--index is the index of one source's captures", remedy="Name the source, with --source")
+
+
+@app.command("inspect")
+def inspect_command(
+    paths: Annotated[list[str], typer.Argument(help="Capture files and folders.", metavar="PATH...")],
+    messages: Annotated[bool, typer.Option("--messages", help="List every message.")] = False,
+    config: Config = None,
+    source: Sources = None,
+    as_json: Json = False,
+    report_file: Report = None,
+) -> None:
+    """Show what capture files contain.  Needs no Spark."""
+    settings = settings_of(configuration(config), source, "an inspection")
+    framing = None if settings.framing == "auto" else settings.framing  # recognised from the bytes
+    if messages and report_file is not None:
+        raise ConfigError("--report has no messages", remedy="Leave it out, or --messages")
+    output = Screen()
+    if messages:
+        from walreplay.archive.messages import transcribe  # no pyspark: inspect needs none
+
+        path = None
+        for line in transcribe(paths, framing, source_encoding=settings.source_encoding):
+            if as_json:
+                output.json({name: getattr(line, name) for name in ("path", "offset", "message", "details")})
+                continue
+            if line.path != path:  # a heading for each file
+                path = line.path
+                output.line(path, style="bold")
+            output.line(f"{line.offset:>12}  {line.message:<16}  {line.details}".rstrip())
+        return
+    from walreplay.archive.messages import inspect_captures
+
+    inspection = inspect_captures(paths, framing, source_encoding=settings.source_encoding)
+    Printing(as_json, report_file).show(inspection.to_dict(), lambda output: write_inspection(output, inspection))
+
+
+@app.command("status")
+def status_command(
+    target: Target,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of",
+            help="Write a query for each table as of a time, an LSN, or a run (with its tables' Delta versions).",
+            metavar="TS|LSN|RUN",
+        ),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", help="With --as-of: only tables whose schema.table this matches.", metavar="RE"),
+    ] = None,
+    config: Config = None,
+    source: Sources = None,
+    metrics: Metrics = None,
+    as_json: Json = False,
+    report_file: Report = None,
+    page: Html = None,
+) -> None:
+    """Show a target's runs, its applied LSN, and the transactions that are still open."""
+    printing = Printing(as_json, report_file, page=page, title="Status of a target")
+    given = named(source) if config is None and source else configuration(config)
+    run_number = int(as_of) if as_of is not None and as_of.isdecimal() else None  # an LSN has a slash, a time a dash
+    if table is not None and (as_of is None or run_number is not None):
+        raise ConfigError("--table goes with --as-of a time or an LSN", remedy="Leave it out")
+    prometheus = Prometheus.of(metrics, target)
+    if metrics is not None and (prometheus is None or as_of is not None):
+        raise ConfigError("a status has metrics for Prometheus alone", remedy="Give --metrics FILE.prom, no --as-of")
+    if as_of is not None and run_number is None:
+        from walreplay.job.as_of import moment_of
+
+        moment_of(as_of)  # said before Spark starts, if it cannot be read
+    if as_of is not None:
+        settings = settings_of(given, source, "--as-of")
+        if run_number is None:
+            moment = asked(lambda spark: walreplay.as_of(spark, target, as_of, table, settings))
+            printing.show(moment.to_dict(), lambda output: write_as_of(output, moment))
+            return
+        cut = asked(lambda spark: walreplay.versions_at(spark, target, run_number, settings.ledger_name))
+        printing.show(cut.to_dict(), lambda output: write_cut(output, cut))
+        return
+    if source or given.sources:
+        status_by_source(target, given, source, printing, prometheus)
+        return
+    status = asked(lambda spark: walreplay.status(spark, target))
+    printing.show(status.to_dict(), lambda output: write_status(output, status))
+    if prometheus is not None:
+        prometheus.write({"": status})

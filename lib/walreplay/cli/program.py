@@ -11,7 +11,7 @@ from typing import Final
 
 import typer
 
-from walreplay.cli.questions import app
+from walreplay.cli.commands import app
 from walreplay.cli.remedies import filled, of_call
 from walreplay.cli.running import LOG_VARIABLE, TRACEBACK_VARIABLE
 from walreplay.console import Screen, drop_output, guarded, logged

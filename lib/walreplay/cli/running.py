@@ -6,8 +6,6 @@ The options are annotated types, so a parameter has one meaning and one help tex
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
-from inspect import Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
@@ -132,25 +130,3 @@ Outputs = Annotated[
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit code 1 if a table is held.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")]
-
-
-def paged(title: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of a result that can be a page, in place of its argument ``printing``."""
-
-    def printing_of(*, as_json: Json = False, report: Report = None, page: Html = None) -> Printing:
-        return Printing(as_json, report, page=page, title=title)
-
-    def with_options(command: Callable[..., None]) -> Callable[..., None]:
-        of_command, of_result = (dict(signature(side, eval_str=True).parameters) for side in (command, printing_of))
-
-        @wraps(command)
-        def command_with_options(**arguments: Any) -> None:
-            result_arguments = {name: arguments.pop(name) for name in of_result}
-            command(**arguments, printing=printing_of(**result_arguments))
-
-        parameters = [of_command[name] for name in of_command if name != "printing"] + [*of_result.values()]
-        command_with_options.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # typer reads both
-        command_with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return command_with_options
-
-    return with_options

@@ -12,7 +12,7 @@ import yaml
 from databricks.bundles.jobs import Job
 from typer.main import get_command
 
-from walreplay.cli.questions import app
+from walreplay.cli.commands import app
 from walreplay.config import load_configuration
 
 _BUNDLE = Path(__file__).parents[3] / "conf" / "databricks"
