@@ -103,6 +103,7 @@ def verification(names: Sequence[str] = NAMES) -> VerifyReport:
         names[1], "x", "different", "somebody else has changed it", 999, 2, 1, 30, {"note": 30}
     )
     tables[2] = TableVerification(names[2], "x", "not compared", "it was loaded from a database")
+    tables[3] = TableVerification(names[3], "x", "left out", "the configuration leaves it out")
     places = "the archive", "/data/captures", "/data/mirror"
     return VerifyReport(
         "different", *places, 0x16_B374D848, NOON, None, tuple(tables), "/data/differences", (), seconds=9.1, stages={}

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import walreplay
 from walreplay.cli.metrics import Prometheus
-from walreplay.cli.printing import Printing, write_report, write_status
+from walreplay.cli.printing import Printing, values_of, write_report, write_status
 from walreplay.cli.remedies import filled
 from walreplay.cli.running import asked, captures_given, run, run_and_print
 from walreplay.console import Screen
 from walreplay.errors import ConfigError
-from walreplay.lsn import format_lsn
 from walreplay.report import JsonResult
 
 if TYPE_CHECKING:
@@ -193,9 +192,9 @@ def _write_applied(output: Screen, report: SourcesReport[RunReport]) -> None:
         if run_report is None:
             rows.append((source_report.source, "failed", None, None, None, None, None, source_report.seconds))
             continue
-        lsn = None if run_report.applied_lsn is None else format_lsn(run_report.applied_lsn)
-        counts = (run_report.files, run_report.transactions, run_report.changes, len(run_report.tables))
-        rows.append((source_report.source, run_report.status, *counts, lsn, source_report.seconds))
+        counts = values_of(run_report, ("status", "files", "transactions", "changes"))
+        lsn = values_of(run_report, ("applied_lsn",))
+        rows.append((source_report.source, *counts, len(run_report.tables), *lsn, source_report.seconds))
     output.line()
     output.table(("source", "state", "files", "transactions", "changes", "tables", "LSN", "seconds"), rows)
 
@@ -208,13 +207,10 @@ def _write_standing(output: Screen, report: SourcesReport[TargetStatus | None]) 
             problem = "nothing applied" if source_report.error is None else "failed"
             rows.append((source_report.source, problem, None, None, None, None))
             continue
-        state = status.runs[-1].state if status.runs else None
+        number, state = (status.runs[-1].run, status.runs[-1].state) if status.runs else (None, None)
         if status.at_work is not None:
             state = "at work" if status.at_work.alive else "interrupted"
-        run_number = status.runs[-1].run if status.runs else None
-        lsn = None if status.applied_lsn is None else format_lsn(status.applied_lsn)
-        committed_at = status.applied_commit_ts
-        committed = None if committed_at is None else committed_at.isoformat(sep=" ", timespec="seconds")
-        rows.append((source_report.source, state, run_number, lsn, committed, len(status.open_transactions)))
+        applied = values_of(status, ("applied_lsn", "applied_commit_ts"))
+        rows.append((source_report.source, state, number, *applied, len(status.open_transactions)))
     output.line()
     output.table(("source", "state", "run", "LSN", "committed", "open transactions"), rows)

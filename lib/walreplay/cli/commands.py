@@ -527,23 +527,21 @@ def status_command(
     prometheus = Prometheus.of(metrics, target)
     if metrics is not None and (prometheus is None or as_of is not None):
         raise ConfigError("a status has metrics for Prometheus alone", remedy="Give --metrics FILE.prom, no --as-of")
-    if as_of is not None and run_number is None:
+    if run_number is not None:
+        settings = settings_of(given, source, "--as-of")
+        cut = asked(lambda spark: walreplay.versions_at(spark, target, run_number, settings.ledger_name))
+        printing.show(cut.to_dict(), lambda output: write_cut(output, cut))
+    elif as_of is not None:
         from walreplay.job.as_of import moment_of
 
         moment_of(as_of)  # said before Spark starts, if it cannot be read
-    if as_of is not None:
         settings = settings_of(given, source, "--as-of")
-        if run_number is None:
-            moment = asked(lambda spark: walreplay.as_of(spark, target, as_of, table, settings))
-            printing.show(moment.to_dict(), lambda output: write_as_of(output, moment))
-            return
-        cut = asked(lambda spark: walreplay.versions_at(spark, target, run_number, settings.ledger_name))
-        printing.show(cut.to_dict(), lambda output: write_cut(output, cut))
-        return
-    if source or given.sources:
+        moment = asked(lambda spark: walreplay.as_of(spark, target, as_of, table, settings))
+        printing.show(moment.to_dict(), lambda output: write_as_of(output, moment))
+    elif source or given.sources:
         status_by_source(target, given, source, printing, prometheus)
-        return
-    status = asked(lambda spark: walreplay.status(spark, target))
-    printing.show(status.to_dict(), lambda output: write_status(output, status))
-    if prometheus is not None:
-        prometheus.write({"": status})
+    else:
+        status = asked(lambda spark: walreplay.status(spark, target))
+        printing.show(status.to_dict(), lambda output: write_status(output, status))
+        if prometheus is not None:
+            prometheus.write({"": status})

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from walreplay.archive.joining import IndexReport
     from walreplay.archive.messages import Inspection
     from walreplay.job.as_of import AsOf
-    from walreplay.ledger.status import Cut, RunStatus, TargetStatus
+    from walreplay.ledger.status import Cut, TargetStatus
     from walreplay.report import Forecast, MaintenanceReport, RunReport, TableForecast, TableReport, VerifyReport
 
 
@@ -129,7 +129,7 @@ def write_report(output: Screen, report: RunReport) -> None:
         output.line(f"applied up to LSN {format_lsn(report.applied_lsn)}{_committed(report.applied_commit_ts)}")
     headers = ("table", "action", "changes", "inserted", "updated", "deleted", "version", "seconds")
     _write_section(
-        output, headers, [(table.name, _action(table), *_values(table, headers[2:])) for table in report.tables]
+        output, headers, [(table.name, _action(table), *values_of(table, headers[2:])) for table in report.tables]
     )
     _write_notes(output, report.tables)
     for reason, names in _tables_by_reason(report).items():
@@ -144,13 +144,17 @@ def _write_section(output: Screen, headers: Sequence[str], rows: Sequence[Sequen
         output.table(headers, rows, title=title)
 
 
-def _values(record: Any, names: Iterable[str]) -> tuple[Any, ...]:
-    """Return some of a record's values: LSNs and times as text."""
-    values = ((name, getattr(record, name)) for name in names)
-    return tuple(
-        _lsn(value) if name.endswith("lsn") else _time(value) if isinstance(value, datetime) else value
-        for name, value in values
-    )
+def values_of(record: Any, names: Iterable[str]) -> tuple[Any, ...]:
+    """Return some of a record's values: LSNs, times and durations as text."""
+    values = []
+    for name in names:
+        value = getattr(record, name)
+        if name.endswith("lsn"):
+            value = _lsn(value)
+        elif isinstance(value, (datetime, timedelta)):
+            value = _time(value) if isinstance(value, datetime) else age(value)
+        values.append(value)
+    return tuple(values)
 
 
 def _action(table: TableReport | TableForecast) -> str:
@@ -196,7 +200,7 @@ def write_inspection(output: Screen, inspection: Inspection) -> None:
         output.line(f"commits {_time(inspection.first_commit)} to {_time(inspection.last_commit)}")
     output.line()
     headers = ("file", "framing", "compression", "bytes", "messages", "transactions", "note")
-    output.table(headers, [(file.path, *_values(file, headers[1:])) for file in inspection.files])
+    output.table(headers, [(file.path, *values_of(file, headers[1:])) for file in inspection.files])
     output.line()
     output.table(("message", "count"), sorted(inspection.messages.items(), key=lambda item: -item[1]))
     counts = ("columns", "inserts", "updates", "deletes", "truncates")
@@ -204,7 +208,7 @@ def write_inspection(output: Screen, inspection: Inspection) -> None:
         (
             *(relation.name, str(relation.oid)),  # oids are names, not numbers to align
             *(_IDENTITIES.get(relation.replica_identity, relation.replica_identity), ", ".join(relation.key)),
-            *_values(relation, counts),
+            *values_of(relation, counts),
         )
         for relation in inspection.relations
     ]
@@ -228,19 +232,18 @@ def write_status(output: Screen, status: TargetStatus) -> None:
             output.line(f"run {run.run} was interrupted: {who}; {seen}. The next run takes over", style="yellow")
     output.pictures(status)
     names = ("run", "state", "started_at", "finished_at", "applied_lsn", "files", "transactions", "changes")
+    lags = [None if run.lag_seconds is None else age(timedelta(seconds=run.lag_seconds)) for run in status.runs]
     _write_section(
         output,
         ("run", "state", "started", "finished", "LSN", "files", "transactions", "changes", "tables", "written", "lag"),
-        [(*_values(run, names), _count(run.tables), run.writer, _lag(run)) for run in status.runs],
+        [(*values_of(run, (*names, "tables", "writer")), lag) for run, lag in zip(status.runs, lags, strict=True)],
     )
+    of_open = ("gid", "lsn", "began_at_file", "offset", "since", "age")
     _write_section(
         output,
         ("open transaction", "xid", "gid", "LSN", "began in", "offset", "since", "age", "size", "segments"),
         [
-            (
-                *(item.kind, str(item.xid), *_values(item, ("gid", "lsn", "began_at_file", "offset", "since"))),
-                *(None if item.age is None else age(item.age), size(item.bytes), item.segments),
-            )
+            (item.kind, str(item.xid), *values_of(item, of_open), size(item.bytes), item.segments)
             for item in status.open_transactions
         ],
     )
@@ -248,15 +251,12 @@ def write_status(output: Screen, status: TargetStatus) -> None:
         if table.held is not None:
             output.line(f"{table.name} is held, and left out: {filled(table.held)}", style="yellow")
     tables = sorted(status.tables, key=lambda table: (-table.bytes, -table.changes, table.name))
+    of_verified = ("verified_lsn", "verified_at", "age", "against")
     _write_section(
         output,
         ("table", "changes", "size", "verified", "LSN", "when", "age", "against"),
         [
-            (
-                *(table.name, table.changes, size(table.bytes), _RESULTS[table.is_equal]),
-                *(*_values(table, ("verified_lsn", "verified_at")), None if table.age is None else age(table.age)),
-                table.against,
-            )
+            (table.name, table.changes, size(table.bytes), _RESULTS[table.is_equal], *values_of(table, of_verified))
             for table in tables
             if table.changes or table.age is not None
         ],
@@ -277,9 +277,9 @@ def write_verification(output: Screen, report: VerifyReport) -> None:
     output.line(f"compared at LSN {format_lsn(report.applied_lsn)}{_committed(report.applied_commit_ts)}")
     output.pictures(report)
     names = ("name", "result", "rows", "missing", "extra", "changed")
-    worst = ("different", "not compared", "equal")
+    worst = ("different", "not compared", "left out", "equal")
     rows = [
-        (*_values(table, names), _listed([f"{name} ({count:,})" for name, count in table.columns.items()]))
+        (*values_of(table, names), _listed([f"{name} ({count:,})" for name, count in table.columns.items()]))
         for table in sorted(report.tables, key=lambda table: worst.index(table.result))
     ]
     _write_section(output, ("table", *names[1:], "columns that differ"), rows)
@@ -302,10 +302,7 @@ def write_cut(output: Screen, cut: Cut) -> None:
         _write_section(output, ("table", "version", "location"), rows)
         output.line()
         for table in cut.tables:
-            if table.note:
-                output.line(f"-- {table.name}: {table.note}")
-            if table.sql is not None:
-                output.line(f"{table.sql};")
+            _write_query(output, table.note and f"{table.name}: {table.note}", table.sql)
 
 
 def write_as_of(output: Screen, moment: AsOf) -> None:
@@ -317,18 +314,18 @@ def write_as_of(output: Screen, moment: AsOf) -> None:
         output.line()
         now = "" if table.name_now == table.name else f", now {table.name_now or 'set aside'}"
         output.line(f"{table.name} ({table.output}){now}{'' if table.exact else ', not exactly'}", style="bold")
-        if table.note:
-            output.line(f"-- {table.note}")
-        if table.sql is not None:
-            output.line(f"{table.sql};")
+        _write_query(output, table.note, table.sql)
+
+
+def _write_query(output: Screen, note: str, sql: str | None) -> None:
+    if note:
+        output.line(f"-- {note}")
+    if sql is not None:
+        output.line(f"{sql};")
 
 
 def _lsn(lsn: int | None) -> str | None:
     return None if lsn is None else format_lsn(lsn)
-
-
-def _lag(run: RunStatus) -> str | None:
-    return None if run.lag_seconds is None else age(timedelta(seconds=run.lag_seconds))
 
 
 def _time(time: datetime | None) -> str | None:
@@ -337,10 +334,6 @@ def _time(time: datetime | None) -> str | None:
 
 def _committed(time: datetime | None) -> str:
     return "" if time is None else f", committed at {_time(time)}"
-
-
-def _count(tables: Any) -> Any:
-    return tables if isinstance(tables, int) or tables is None else len(tables)
 
 
 # Maintenance, indexes, forecasts and audits
@@ -374,9 +367,10 @@ def write_index(output: Screen, report: IndexReport) -> None:
         f"{_counted(report.files, 'file')} ({size(report.capture_bytes)}) in {report.index}; "
         f"{_counted(report.files_read, 'file')} ({size(report.bytes_read)}) read for it in {report.seconds:.1f} s"
     )
-    lsns = _lsns(report.first_lsn, report.last_lsn)
-    counts = f"{_counted(report.transactions, 'transaction')}, {_counted(report.changes, 'row change')}"
-    output.line(f"{counts}{lsns and f', LSN {lsns}'}")
+    lsns = ""
+    if report.first_lsn is not None and report.last_lsn is not None:
+        lsns = f", LSN {format_lsn(report.first_lsn)} to {format_lsn(report.last_lsn)}"
+    output.line(f"{_counted(report.transactions, 'transaction')}, {_counted(report.changes, 'row change')}{lsns}")
     _write_warnings(output, report.warnings)
 
 
@@ -398,7 +392,7 @@ def write_forecast(output: Screen, report: Forecast) -> None:
         about = timedelta(seconds=max(1, round(report.estimated_seconds)))  # no fractions: it is an estimate
         output.line(f"it would take about {about}, to judge by {report.estimated_by}")
     headers = ("table", "action", "changes", "inserts", "updates", "deletes", "truncates")
-    rows = [(table.name, _action(table), *_values(table, headers[2:])) for table in report.tables]
+    rows = [(table.name, _action(table), *values_of(table, headers[2:])) for table in report.tables]
     _write_section(output, headers, rows, "what would be done, and row changes in the files")
     if report.left_out:
         output.line(f"{_counted(report.left_out, 'row change')} of tables that are not wanted")
@@ -434,7 +428,7 @@ def _write_coverage(output: Screen, report: AuditReport) -> None:
     output.line()
     output.table(
         ("first file", "last file", "files", "transactions", "first LSN", "last LSN", "first commit", "last commit"),
-        [_values(stretch, (*names, "first_commit_ts", "last_commit_ts")) for stretch in report.coverage],
+        [values_of(stretch, (*names, "first_commit_ts", "last_commit_ts")) for stretch in report.coverage],
         title="coverage: each line without a gap",
     )
 
@@ -442,7 +436,7 @@ def _write_coverage(output: Screen, report: AuditReport) -> None:
 def _write_faults(output: Screen, report: AuditReport) -> None:
     columns = ("kind", "file", "offset", "files")
     problems = [
-        (*_values(fault, columns), f"{fault.table}: {fault.problem}" if fault.table else fault.problem)
+        (*values_of(fault, columns), f"{fault.table}: {fault.problem}" if fault.table else fault.problem)
         for fault in report.problems
     ]
     _write_section(output, ("problem", "file", "offset", "files", "what"), problems, "damaged or missing")
@@ -459,13 +453,13 @@ def _write_faults(output: Screen, report: AuditReport) -> None:
 
 
 def _write_remarks(output: Screen, report: AuditReport) -> None:
-    overlaps = [_values(overlap, ("file", "transactions", "first_lsn", "last_lsn")) for overlap in report.overlaps]
+    overlaps = [values_of(overlap, ("file", "transactions", "first_lsn", "last_lsn")) for overlap in report.overlaps]
     title = f"sent again ({'' if report.copies_compared else 'not '}compared with their first copies)"
     _write_section(output, ("file", "transactions", "first LSN", "last LSN"), overlaps, title)
     torn = [(message.file, message.bytes) for message in report.torn]
     _write_section(output, ("file", "bytes"), torn, "torn messages, which a reconnect has left")
     rows: list[tuple[Any, ...]] = [
-        (transaction.kind, str(transaction.xid), *_values(transaction, ("gid", "lsn", "since", "file", "offset")))
+        (transaction.kind, str(transaction.xid), *values_of(transaction, ("gid", "lsn", "since", "file", "offset")))
         for transaction in report.open
     ]
     if report.unfinished_bytes:
@@ -489,7 +483,3 @@ def _write_tables(output: Screen, report: AuditReport) -> None:
     _write_section(output, headers, rows, "tables")
     rescued = [(table.name, column, count) for table in report.tables for column, count in table.rescued.items()]
     _write_section(output, ("table", "column", "values"), rescued, "values that go to _rescued_data")
-
-
-def _lsns(first: int | None, last: int | None) -> str:
-    return "" if first is None or last is None else f"{format_lsn(first)} to {format_lsn(last)}"
