@@ -491,7 +491,8 @@ class Findings:
         else:
             self.coverage[-1] = _with(self.coverage[-1], stretch)
         self._is_cut = False
-        self.placed += [facts.span] if facts.span is not None else []
+        if facts.first_lsn is not None and facts.last_lsn is not None:
+            self.placed.append(FileSpan(facts.name, facts.first_lsn, facts.last_lsn, facts.sessions))
 
     def _count(self, rows: RelationChangeCounts, file: str) -> None:
         table = self.tables.get(rows.oid)

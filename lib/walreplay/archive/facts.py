@@ -122,13 +122,6 @@ class FileFacts:
     warnings: tuple[str, ...]
 
     @property
-    def span(self) -> FileSpan | None:
-        """The file's place; None of a file in which nothing commits."""
-        if self.first_lsn is None or self.last_lsn is None:
-            return None
-        return FileSpan(self.name, self.first_lsn, self.last_lsn, self.sessions)
-
-    @property
     def digest(self) -> str:
         """Return a hash of all facts: it changes if any of them does."""
         return hashlib.sha256(repr(self).encode("utf-8", "surrogatepass")).hexdigest()  # hash() differs by process

@@ -6,7 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -364,19 +364,11 @@ def _open_transactions(state: State) -> Iterator[PendingTransaction]:
 
 
 def _table_status(entry: MirrorEntry, changes: int, size: int) -> TableStatus:
-    status = TableStatus(entry.name, entry.table.text, changes=changes, bytes=size, held=entry.held or None)
-    verified = entry.verified
-    if verified is None:
-        return status
-    age = datetime.now(timezone.utc) - verified.moment
-    return replace(
-        status,
-        verified_lsn=verified.lsn,
-        verified_at=verified.moment,
-        age=age,
-        against=verified.against,
-        is_equal=verified.is_equal,
-    )
+    place, last, held = entry.table.text, entry.verified, entry.held or None
+    if last is None:
+        return TableStatus(entry.name, place, changes=changes, bytes=size, held=held)
+    verified = last.lsn, last.moment, datetime.now(timezone.utc) - last.moment, last.against, last.is_equal
+    return TableStatus(entry.name, place, *verified, changes, size, held)
 
 
 def _utc(moment: datetime | None) -> datetime | None:
