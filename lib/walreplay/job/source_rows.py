@@ -62,8 +62,7 @@ class SourceRows:
     """Rows of a source that a target's tables are compared with.
 
     Attributes:
-        load: of the rows, once they are staged.
-        staged_id: its id in the side target.
+        load: of the rows into the side target, once they are staged.
     """
 
     context: RunContext
@@ -71,7 +70,7 @@ class SourceRows:
     narrowed: Narrowed
     place: SourcePlace
     load: Load = field(init=False)
-    staged_id: str = field(init=False)
+    _side: SideBuild = field(init=False)
 
     def tables(self, state: State) -> tuple[SideTables, State]:
         """Stage the rows, and bring the target to their LSN, as far as there are captures.
@@ -79,38 +78,31 @@ class SourceRows:
         Returns:
             the tables that are made of the rows, and the target's state by then.
         """
-        tables = SideTables(self.context, self.captures, self.narrowed, skips=True, name=self._name(state))
-        self.load = self._earlier(state, tables) or self._staged(tables, state)
-        self.staged_id = self._staged_id(tables)
+        name = self._name(state)
+        tables = SideTables(self.context, self.captures, self.narrowed, skips=True, name=name)
+        side = Side(name, self.context.target.side(name), self.context.settings)
+        self._side = SideBuild(self.context, self.captures, side)
+        self.load = self._earlier(state) or self._staged(tables, state)
         tables.late_load = self._waiting(self.load)
         return tables, self._applied(state) if state.reached[0] < self.load.at_lsn else state
 
-    def _earlier(self, state: State, tables: SideTables) -> Load | None:
+    def _earlier(self, state: State) -> Load | None:
         """Return the load of rows that an earlier call has staged, whose LSN the captures had not reached."""
-        assert tables.name is not None
         # Rows that were compared once are never used again: the source has gone on.
-        if state.awaiting != tables.name or self.place.snapshot is not None:
+        if state.awaiting != self._side.side.name or self.place.snapshot is not None:
             return None
-        load = self._side(tables).staged()
+        load = self._side.staged()
         # Copies that were made anew since are newer.
         return load if load is not None and load.files is None else None
 
-    def _side(self, tables: SideTables) -> SideBuild:
-        assert tables.name is not None
-        side = Side(tables.name, self.context.target.side(tables.name), self.context.settings)
-        return SideBuild(self.context, self.captures, side)
-
-    def _staged_id(self, tables: SideTables) -> str:
-        load = self._side(tables).staged()
-        return "" if load is None else load.id
-
-    def check(self, tables: SideTables) -> None:
+    def check(self) -> None:
         """Make sure that the tables were made of the rows that this call has staged, and not another one meanwhile.
 
         Raises:
             TargetError: they were not.
         """
-        if self._staged_id(tables) != self.staged_id:
+        staged = self._side.staged()
+        if staged is None or staged.id != self.load.id:
             raise TargetError(
                 "somebody else verifies the same tables by the same source, and has staged rows in place of these",
                 path=self.context.target.text,
@@ -124,7 +116,7 @@ class SourceRows:
         return side_name(self.context.settings, state.ledger, *asked)
 
     def _staged(self, tables: SideTables, state: State) -> Load:
-        """Stage the rows, or return the load of those that wait from before."""
+        """Stage the rows, and return the load that has brought them to the side target."""
         with self._base() as (base, lsn, described):
             bringing = BaseLoad(self.context, base, lsn, described, None, anew=True)
             begun = bringing.begin()
@@ -137,7 +129,7 @@ class SourceRows:
             names = frozenset(name for _, name in load.tables)
             tables.late_load = BaseStep(load, lambda _: base, described or base.described(), names)
             SideBuild(self.context, self.captures, tables.side(state), lsn).stage()
-            return load
+            return self._side.staged() or load  # none: somebody else has removed it, as `check` will tell
 
     @contextmanager
     def _base(self) -> Iterator[tuple[BaseSource, int, Description | None]]:

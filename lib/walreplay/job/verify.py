@@ -160,7 +160,7 @@ class _Verifying:
             state = source_rows.waited(made.state)
             made, verdicts = self._verdicts(tables, state)
         if of_source is not None:
-            source_rows.check(tables)
+            source_rows.check()
         is_early = _differs_early(tables, made, verdicts)
         results = context.each(lambda pair: self._result(made, *pair, is_early=is_early), verdicts)
         against = ARCHIVE if of_source is None else of_source.origin
