@@ -200,9 +200,8 @@ class IndexedFile:
     def of(cls, file: FoundFile, scanned_as: str, rows: Mapping[str, IndexedFile]) -> IndexedFile:
         """Return what a file's row says, beside the rows that there are."""
         facts, last = file.facts, file.facts.last_commit_ts
-        before = rows.get(file.behind) if file.behind else None
-        is_first = file.behind == ""
-        stream = "" if is_first else None if before is None else before.stream
+        before = rows.get(file.behind or "")
+        stream = "" if file.behind == "" else None if before is None else before.stream  # "": it is the first
         same: dict[str, Any] = {name: getattr(facts, name) for name in cls.__slots__ if name in FileFacts.__slots__}
         return cls(
             **same,

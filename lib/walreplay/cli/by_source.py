@@ -9,7 +9,7 @@ import walreplay
 from walreplay.cli.metrics import Prometheus
 from walreplay.cli.printing import Printing, values_of, write_report, write_status
 from walreplay.cli.remedies import filled
-from walreplay.cli.running import asked, captures_given, run, run_and_print
+from walreplay.cli.running import asked, run, run_and_print
 from walreplay.console import Screen
 from walreplay.errors import ConfigError
 from walreplay.report import JsonResult
@@ -55,11 +55,14 @@ def place_of(
     """Return the captures, and the settings as `settings_of` does.
 
     Args:
-        captures: those that are given.
+        captures: those that are given; a configuration without sources needs some.
     """
     _refuse_captures(captures, config)
     settings = settings_of(config, names, what)
-    return settings.captures_uri or captures_given(captures), settings  # each source has captures
+    place = settings.captures_uri or captures
+    if place is None:
+        raise ConfigError("Missing option '--captures'", remedy="Give it, or a --config with sources")
+    return place, settings
 
 
 def named(names: Sequence[str]) -> Configuration:

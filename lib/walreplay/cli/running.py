@@ -12,7 +12,6 @@ import typer
 
 from walreplay.cli.printing import Printing
 from walreplay.console import Screen, progress_shown
-from walreplay.errors import ConfigError
 from walreplay.names import Output
 from walreplay.report import JsonResult
 
@@ -33,17 +32,6 @@ def configuration(path: str | None, *, allow_gaps: bool = False, accept_changed_
     if allow_gaps:
         config = config.allowing_gaps()
     return config.accepting_changed_tables() if accept_changed_tables else config
-
-
-def captures_given(captures: str | None) -> str:
-    """Return ``--captures`` for a configuration without sources.
-
-    Raises:
-        ConfigError: it is missing.
-    """
-    if captures is None:
-        raise ConfigError("Missing option '--captures'", remedy="Give it, or a --config with sources")
-    return captures
 
 
 def run(work: Callable[[Any, Progress], _Result], *, quiet: bool) -> _Result:

@@ -219,16 +219,12 @@ class _Verifying:
         why = "the source sends no rows of it" if by_source else "the archive makes no such table"
         for entry in made.state.tables:
             is_wanted = self.narrowed.wants(entry.source_name) and self.narrowed.wants_output(output_of(entry.oid))
-            if (
-                is_wanted
-                and entry.oid not in compared
-                and not entry.set_aside
-                and entry.source_name not in tables.skipped
-            ):
-                result = TableVerification(entry.name, entry.table.text, "not compared", why, oid=entry.oid)
-                if self._is_left_out(made.state, entry):
-                    result = replace(result, result="left out", reason="the configuration leaves it out")
-                yield result
+            if not is_wanted or entry.oid in compared or entry.set_aside or entry.source_name in tables.skipped:
+                continue
+            result = TableVerification(entry.name, entry.table.text, "not compared", why, oid=entry.oid)
+            if self._is_left_out(made.state, entry):
+                result = replace(result, result="left out", reason="the configuration leaves it out")
+            yield result
 
     def _is_left_out(self, state: State, entry: MirrorEntry) -> bool:
         """Return whether the configuration wants no such table any more."""
