@@ -210,8 +210,7 @@ class Job:
                 sizes = {"files": len(reading.files), "bytes": reading.size}
                 return self.run.ledger.begin(state, number, places, tables=entries, **what, **sizes)
 
-            entries = () if state is None else state.tables
-            return self._apply_work(staging, RunWork(plan, reading.size, state, entries, write_plan))
+            return self._apply_work(staging, RunWork(plan, reading.size, state, write_plan))
 
     def _list(self) -> list[CaptureFile]:
         """Return the captures' files; refuse those that are not as the archive's index has them."""
@@ -273,7 +272,7 @@ class Job:
             return self.run.ledger.write(replace(interrupted, places=places))
 
         with self.run.staging() as staging:
-            work = RunWork(plan, interrupted.bytes, interrupted, interrupted.tables, reuse_plan, resumed=True)
+            work = RunWork(plan, interrupted.bytes, interrupted, reuse_plan, resumed=True)
             return self._apply_work(staging, work)
 
     # What there is to do

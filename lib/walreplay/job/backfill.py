@@ -165,7 +165,7 @@ class ForecastJob(Job):
         catalogue = Catalogue.of(plan, self.run.settings, state.tables)
         self.run.warnings.extend(catalogue.warnings)
         self._wanted_oids |= {relation.oid for relation, versions in catalogue.versions.items() if versions}
-        work = RunWork(plan, size, state, state.tables, lambda *_: state)  # a forecast writes no plan
+        work = RunWork(plan, size, state, lambda *_: state)  # a forecast writes no plan
         tables, reports = Applying(self.run, self.captures, CountedStaging()).forecast(work, catalogue)
         self._reports = added_up((*self._reports, *reports))
         return tables.entries

@@ -288,10 +288,9 @@ class BaseLoad:
         with context.stage("check"):
             self._check_tables(tables, resumed=resumed)
             checked = TableChecks(context, accepts=self.anew).check(tables, state, resumed=resumed)
-            entries = {} if state is None else {entry.oid: entry for entry in state.tables}
-            looked = zip(tables.tables, checked, strict=True)
+            held = {entry.oid for entry in state.tables if entry.held} if state is not None else ()
             # The run that holds a table may have been half applied to it.
-            unheld = [check for table, check in looked if table.oid not in entries or not entries[table.oid].held]
+            unheld = [check for table, check in zip(tables.tables, checked, strict=True) if table.oid not in held]
             number = self._number(state, unheld, interrupted)
             if resumed:
                 assert state is not None
@@ -326,8 +325,8 @@ class BaseLoad:
         # Tables that exist are made anew, as by a truncate: their oids are planned as truncated ones.
         truncated = tuple(oids & {entry.oid for entry in entries})
         period = Period(begun.applied, begun.applied)
-        place = self.context.settings, self.context.target
-        return plan_tables(catalogue, staged, uses, truncated, entries, *place, period)
+        settings, target = self.context.settings, self.context.target
+        return plan_tables(catalogue, staged, uses, truncated, entries, settings, target, period)
 
     def _stage(self, begun: PlannedLoad, rows: BaseRows, staging: Staging, buckets: int, top: int) -> dict[int, Staged]:
         context = self.context

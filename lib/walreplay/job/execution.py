@@ -12,7 +12,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -20,10 +20,10 @@ from typing import TypeAlias
 from walreplay.delta import statements as delta
 from walreplay.delta.local import ConflictError, DroppedError
 from walreplay.delta.target import storage_errors
-from walreplay.errors import WalReplayError, listed
+from walreplay.errors import listed
 from walreplay.fold.versions import NO_AXIS, NO_TIME, Axis
 from walreplay.job.context import RunContext
-from walreplay.job.holding import Holding, TableHeld, reported
+from walreplay.job.holding import Holding, reported
 from walreplay.job.scanning import buckets_of, tasks_of
 from walreplay.job.source_check import shared_by, taken_by
 from walreplay.job.table_check import CheckedTable, TableChecks
@@ -178,7 +178,7 @@ class RunTables:
             try:
                 return fold_together(self.run.spark, self.run.writer, staging, group, self.run.at_once)
             except Exception:
-                if self.holding is None or not any(self.holding.may_hold(run.plan) for run in group):
+                if self.holding is None or not any(self.holding.named(run.plan.name) for run in group):
                     raise
                 return {}  # each folds by itself: that shows whose error it is
 
@@ -195,18 +195,15 @@ class RunTables:
             except (ConflictError, DroppedError) as error:
                 raise error.at(table=attempt.plan.name) from error.__cause__  # delta-rs does not know the source's name
 
-        try:
-            with (
-                self.run.doing(table_run.plan.name),
-                spark_errors(table=table_run.plan.name, path=place),
-                storage_errors(place, if_damaged=_damage_remedy(table_run), table=table_run.plan.name),
-                jobs_named(self.run.spark, f"apply {table_run.plan.name}"),
-            ):
-                return apply(table_run, True) if table_run.plan.metadata.share is None else in_turn(table_run, apply)
-        except WalReplayError as error:
-            if self.holding is None or not self.holding.holds(table_run.plan, error):
-                raise
-            return None
+        with (
+            nullcontext() if self.holding is None else self.holding.applying(table_run.plan),
+            self.run.doing(table_run.plan.name),
+            spark_errors(table=table_run.plan.name, path=place),
+            storage_errors(place, if_damaged=_damage_remedy(table_run), table=table_run.plan.name),
+            jobs_named(self.run.spark, f"apply {table_run.plan.name}"),
+        ):
+            return apply(table_run, True) if table_run.plan.metadata.share is None else in_turn(table_run, apply)
+        return None
 
 
 def _damage_remedy(run: TableRun) -> str:
@@ -255,7 +252,6 @@ class RunWork:
 
     Attributes:
         ledger_state: the ledger's state; of an interrupted run its own.
-        entries: what the ledger knows of the tables, with those that this run holds.
         write_plan: writes the plan to the ledger under the run's number, with the places that the run takes
             (`State.places`) and the entries, and returns the ledger's state; called once the files have proved to be
             decodable.
@@ -265,9 +261,13 @@ class RunWork:
     plan: Plan
     capture_bytes: int
     ledger_state: State | None
-    entries: Entries
     write_plan: Callable[[Plan, int, tuple[str, ...], Entries], State]
     resumed: bool = False
+
+    @property
+    def entries(self) -> Entries:
+        """What the ledger knows of the tables."""
+        return self.ledger_state.tables if self.ledger_state is not None else ()
 
 
 @dataclass(frozen=True)
@@ -275,23 +275,16 @@ class Decoded:
     """A plan's rows, staged.
 
     Attributes:
-        plan: without the open transactions that have ended in another way.
+        plan: with its id, and without the open transactions that have ended in another way.
         staged: what each table has, by its number.
         axis: the time of histories.
     """
 
     plan: Plan
-    catalogue: Catalogue
     staged: Mapping[int, Staged]
     truncates: Truncates
     transaction_log: TransactionLog
     axis: Axis
-
-    def of(self, catalogue: Catalogue) -> Decoded:
-        """Return the rows of a catalogue's tables alone."""
-        tables = {version.table for version in catalogue.by_number.values()}
-        staged = {number: rows for number, rows in self.staged.items() if number in tables}
-        return replace(self, catalogue=catalogue, staged=staged)
 
 
 @dataclass(frozen=True)
@@ -303,7 +296,7 @@ class Prepared:
         copied_versions: the versions of tables that were copied to their places, by oid.
     """
 
-    plan: Plan
+    decoded: Decoded
     tables: TablesPlan
     state: State
     runs: Sequence[TableRun]
@@ -327,29 +320,42 @@ class Applying:
 
     def apply(self, work: RunWork) -> tuple[State, RunReport]:
         """Apply a plan; return the ledger's state behind it, and the run's report, but for its time."""
-        warnings, decoded = tuple(self.run.warnings), None
         try:
-            while True:
-                holding = Holding(self.run, work.plan, work.entries, work.resumed)
-                try:
-                    with holding.planning():
-                        catalogue = Catalogue.of(work.plan, self.run.settings, work.entries)
-                        if decoded is None:
-                            self.run.warnings.extend((*work.plan.warnings, *catalogue.warnings))
-                            decoded = self._decode(work, catalogue)
-                            warnings = tuple(self.run.warnings)
-                    decoded = decoded.of(catalogue)
-                    prepared = self._prepare(work, decoded, holding)
-                    break
-                except TableHeld as held:
-                    if decoded is None:  # some files are staged
-                        self.run.clear(self.staging)
-                    self.run.warnings[:] = warnings
-                    work = replace(work, entries=held.args[0])
-            reports = self._write(work, decoded, prepared)
+            prepared = self._prepare(work)
+            reports = self._write(work, prepared)
         finally:
             self.run.clear(self.staging)  # also after an error: a resumed run has its plan, and decodes again
         return self._record(work, prepared, reports)
+
+    def _prepare(self, work: RunWork) -> Prepared:
+        """Write the plan down, begun again without each table that an error holds, and bring tables to their places."""
+        run, holding = self.run, Holding(self.run, work.plan, work.entries, work.resumed)
+        checks = TableChecks(run, accepts=run.settings.accept_changed_tables)
+        warnings, decoded = [*run.warnings], None
+        while True:
+            with holding.planning():
+                catalogue = Catalogue.of(work.plan, run.settings, holding.entries)
+                if decoded is None:
+                    run.warnings.extend((*work.plan.warnings, *catalogue.warnings))
+                    decoded = self._decode(work, catalogue)
+                    warnings = [*run.warnings]
+                tables = self._plan_tables(work.plan, holding.entries, catalogue, decoded.staged, decoded.truncates)
+                checked, written_state = self._write_plan(work, decoded, tables, checks, holding)
+                break
+            if decoded is None:
+                run.clear(self.staging)  # some files are staged
+            run.warnings[:] = warnings
+        steps.reached("plan written")
+        commit = delta.CommitId(written_state.ledger, written_state.run, run_id(decoded.plan))
+        state, copied_versions = RunTables(run).move(tables, written_state, commit)
+        buckets = buckets_of(work.capture_bytes)
+        runs = table_runs(
+            run, tables, checked, decoded.staged, buckets, commit, resumed=work.resumed, axis=decoded.axis
+        )
+        if work.resumed:
+            with run.stage("plan"):
+                runs = checks.check_again(runs, decoded.plan, holding)  # only now are its tables in their places
+        return Prepared(decoded, tables, state, runs, copied_versions, holding)
 
     def _decode(self, work: RunWork, catalogue: Catalogue) -> Decoded:
         """Decode the plan's files to staged events, and compare what has come again with what is known."""
@@ -363,8 +369,10 @@ class Applying:
             plan = _without_ended(plan, transaction_log)
         axis = _time_line(plan, self.staging)
         top = None if axis.end == NO_TIME else axis.end - POSTGRES_EPOCH_UNIX_MICROS
-        plan = replace(plan, resume=replace(plan.resume, top_time=top))
-        return Decoded(plan, catalogue, staged, truncates, transaction_log, axis)
+        # The id is in each commit: a resumed run knows its own.
+        plan_id = plan.id if work.resumed else str(uuid.uuid4())
+        plan = replace(plan, id=plan_id, resume=replace(plan.resume, top_time=top))
+        return Decoded(plan, staged, truncates, transaction_log, axis)
 
     def _truncates(self, plan: Plan) -> dict[int, tuple[int, int]]:
         skips = self.run.settings.skips("t")  # the configuration leaves truncates out
@@ -389,41 +397,25 @@ class Applying:
             )
             return self.staging.decode(self.run.session, task)
 
-    def _prepare(self, work: RunWork, decoded: Decoded, holding: Holding) -> Prepared:
-        """Plan the tables, check them, write the plan down, and bring tables to their places."""
+    def _write_plan(
+        self, work: RunWork, decoded: Decoded, tables: TablesPlan, checks: TableChecks, holding: Holding
+    ) -> tuple[Sequence[CheckedTable], State]:
+        """Check the tables, and write the plan down."""
         run, plan, sources = self.run, decoded.plan, _sources(work)
-        before = work.ledger_state and replace(work.ledger_state, tables=work.entries)  # with what this run holds
-        with holding.planning():
-            tables = self._plan_tables(work, decoded.catalogue, decoded.staged, decoded.truncates)
+        before = work.ledger_state and replace(work.ledger_state, tables=holding.entries)
         with run.stage("check"):
             if not work.resumed:  # a resumed run was checked before its plan was written
                 check_followed(tables.placement, decoded.transaction_log.followed, sources)
             run.warnings.extend(warnings_of(tables.placement, sources))
         # Until the plan is written, no other source may take the same places.
-        with run.stage("plan"), ExitStack() as stack:
-            checks = TableChecks(run, accepts=run.settings.accept_changed_tables, holding=holding)
-            with holding.planning():
-                places = stack.enter_context(run.apart(taken_by(tables), shared_by(tables)))
-                checked = checks.check(tables, before, resumed=work.resumed)
+        with run.stage("plan"), run.apart(taken_by(tables), shared_by(tables)) as places:
+            checked = checks.check(tables, before, resumed=work.resumed)
             run_number = 0  # of a resumed run: its state has the number
             if not work.resumed:
-                plan = replace(plan, id=str(uuid.uuid4()))  # the id is in each commit: a resumed run knows its own
                 run_number = checks.next_number(plan, tables, checked, before, decoded.transaction_log)
-                with holding.planning():
-                    self._check_not_another_table(tables, checked, decoded)
+                self._check_not_another_table(tables, checked, decoded)
             run.progress.doing("writing the plan")
-            state = work.write_plan(plan, run_number, places, work.entries)
-        steps.reached("plan written")
-        commit = delta.CommitId(state.ledger, state.run, run_id(plan))
-        state, copied_versions = RunTables(run).move(tables, state, commit)
-        buckets = buckets_of(work.capture_bytes)
-        runs = table_runs(
-            run, tables, checked, decoded.staged, buckets, commit, resumed=work.resumed, axis=decoded.axis
-        )
-        if work.resumed:
-            with run.stage("plan"):
-                runs = checks.check_again(runs, plan)  # only now are its tables in their places
-        return Prepared(plan, tables, state, runs, copied_versions, holding)
+            return checked, work.write_plan(plan, run_number, places, holding.entries)
 
     def _check_not_another_table(self, tables: TablesPlan, checked: Sequence[CheckedTable], decoded: Decoded) -> None:
         runs = table_runs(self.run, tables, checked, decoded.staged, 1, delta.CommitId("", 0), resumed=False)
@@ -432,16 +424,11 @@ class Applying:
                 check_not_another_table(self.run.spark, self.staging, table_run)
 
     def _plan_tables(
-        self,
-        work: RunWork,
-        catalogue: Catalogue,
-        staged: Mapping[int, Staged],
-        truncates: Truncates,
+        self, plan: Plan, entries: Entries, catalogue: Catalogue, staged: Mapping[int, Staged], truncates: Truncates
     ) -> TablesPlan:
         settings, target, uses = self.run.settings, self.run.target, self.staging.uses
-        plan = work.plan
         period = Period(plan.after_lsn, plan.upto_lsn, frozenset(relation.oid for relation in plan.before))
-        tables = plan_tables(catalogue, staged, uses, tuple(truncates), work.entries, settings, target, period)
+        tables = plan_tables(catalogue, staged, uses, tuple(truncates), entries, settings, target, period)
         self.run.warnings.extend(tables.warnings)
         return tables
 
@@ -449,16 +436,17 @@ class Applying:
         """Plan the tables as `apply` does; return what it would report of them, without the rows that it counts."""
         truncates = self._truncates(work.plan)
         staged = self._stage(work, catalogue, truncates)
-        tables = self._plan_tables(work, catalogue, staged, truncates)  # no table is opened: the ledger is trusted
+        # No table is opened: the ledger is trusted.
+        tables = self._plan_tables(work.plan, work.entries, catalogue, staged, truncates)
         self.run.warnings.extend(warnings_of(tables.placement, _sources(work)))
         checked = [CheckedTable(table.before is not None) for table in tables.tables]
         runs = table_runs(self.run, tables, checked, staged, 1, delta.CommitId("", 0), resumed=False)
         return tables, [*map(planned_report, runs), *moved(tables)]
 
-    def _write(self, work: RunWork, decoded: Decoded, prepared: Prepared) -> list[TableReport]:
+    def _write(self, work: RunWork, prepared: Prepared) -> list[TableReport]:
         """Apply the tables, and beside them write what the ledger keeps of transactions and files."""
         ledger_writes = [
-            *decoded.transaction_log.writes(prepared.state, resumed=work.resumed),
+            *prepared.decoded.transaction_log.writes(prepared.state, resumed=work.resumed),
             lambda: self.run.ledger.record_files(prepared.state, resumed=work.resumed),
         ]
         sizes = {table.plan.oid: table.size for table in prepared.runs}
@@ -474,7 +462,7 @@ class Applying:
 
     def _record(self, work: RunWork, prepared: Prepared, reports: Sequence[TableReport]) -> tuple[State, RunReport]:
         """Record the run in the ledger, which ends it."""
-        run, plan, state, tables = self.run, prepared.plan, prepared.state, prepared.tables
+        run, plan, state, tables = self.run, prepared.decoded.plan, prepared.state, prepared.tables
         run.warnings.extend(_later_rows(tables.entries, plan.upto_lsn))
         applied_upto, gap = (plan.upto_lsn, plan.upto_commit_time), plan.resume.gap
         # Of a table that was copied and then written to, the later version counts.

@@ -9,19 +9,18 @@ fails stays, for the ledger, as it was before the run.  A run that is killed bef
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final, NoReturn
+from typing import Final
 
 from walreplay.delta.local import ConflictError, DroppedError
 from walreplay.errors import LedgerConflict, SparkFailure, WalReplayError
 from walreplay.evolution.shapes import TableShape
 from walreplay.job.context import RunContext
+from walreplay.job.standing import SetBackError
 from walreplay.lsn import format_lsn
 from walreplay.names import Output, output_of, relation_of, source_oid
-from walreplay.protocol.messages import Relation
 from walreplay.report import TableReport
 from walreplay.session.failures import is_refused
 from walreplay.stream.plan import Plan
@@ -31,84 +30,64 @@ from walreplay.table.plan import TablePlan
 from walreplay.table.registry import ALWAYS, HELD, Doubt, Entries, MirrorEntry, left_at, made_again
 
 
-class TableHeld(Exception):
-    """A table is held: the run is planned again, with the entries that are the only argument."""
-
-
 @dataclass
 class Holding:
     """The tables that one run holds.
 
     Attributes:
-        entries: what the ledger knows of the tables.
+        entries: what the ledger knows of the tables, with those that are held while the run is planned.
         resumed: the run was begun before, and may have moved tables: what fails while it is planned stops it.
-        failed: the tables that have failed since the plan was written, by oid, with the reason.
+        failed: the tables that have failed since the plan was written, as before the run, by oid, with the reason.
     """
 
     run: RunContext
     plan: Plan
     entries: Entries
     resumed: bool
-    failed: dict[int, tuple[TablePlan, str]] = field(default_factory=dict)
+    failed: dict[int, tuple[MirrorEntry, str]] = field(default_factory=dict)
 
     @contextmanager
     def planning(self) -> Iterator[None]:
-        """Raise `TableHeld` for an error that holds a table; any other stops the run."""
+        """End here by an error that holds tables: then the run is planned again; any other stops it."""
         try:
             yield
         except WalReplayError as error:
-            self.hold([error])
-
-    def hold(self, errors: Sequence[WalReplayError]) -> NoReturn:
-        """Raise `TableHeld` if all of some errors hold tables; else the first one that stops the run."""
-        entries, held = self.entries, {relation_of(entry.oid) for entry in self.entries if entry.held}
-        for error in errors:
-            named = {} if self.resumed or not _is_of_table(error) else self._named(error.table or "", held)
+            named = {} if self.resumed or not _is_of_table(error) else self.named(error.table or "")
             if not named:  # an error that comes again, without the table, is not its own
-                raise error
+                raise
             for identity, name in named.items():
-                entries = self._with_held(entries, identity, name, _reason(error))
-        raise TableHeld(entries) from errors[0]
+                self.entries = self._with_held(self.entries, identity, name, _reason(error))
 
-    def may_hold(self, plan: TablePlan) -> bool:
-        """Return whether a table is held if it fails."""
-        relations = self.plan.relations
-        return any(r.qualified_name + output_of(plan.oid).suffix == plan.name and self._may_hold(r) for r in relations)
-
-    def holds(self, plan: TablePlan, error: WalReplayError) -> bool:
-        """Return whether a table that has failed behind the plan is held; if so, take note of it."""
-        if not _is_of_table(error, plan.table.text) or not self.may_hold(plan):
-            return False
-        self.run.ledger.check_lock()  # if it is lost, that is the reason for whatever has failed
-        self.failed[plan.oid] = plan, _reason(error)
-        return True
+    @contextmanager
+    def applying(self, plan: TablePlan) -> Iterator[None]:
+        """End here by an error that holds a table behind the run's plan."""
+        try:
+            yield
+        except WalReplayError as error:
+            if not _is_of_table(error, plan.table.text) or not self.named(plan.name):
+                raise
+            self.run.ledger.check_lock()  # if it is lost, that is the reason for whatever has failed
+            before, name = plan.before or plan.after, plan.name
+            before = replace(before, oid=plan.oid, name=name, table=plan.table, set_aside=plan.set_aside)
+            self.failed[plan.oid] = before, _reason(error)
 
     def left_at(
-        self, entries: Iterable[MirrorEntry], versions: Mapping[int, int | None], run: str
-    ) -> Sequence[MirrorEntry]:
+        self, entries: Sequence[MirrorEntry], versions: Mapping[int, int | None], run: str
+    ) -> list[MirrorEntry]:
         """Return the entries behind the run, as `registry.left_at` does; what has failed is as it was before."""
-        noted = tuple(left_at([self._as_before(entry) for entry in entries], versions, run))
-        for plan, reason in self.failed.values():
-            name = plan.name.removesuffix(output_of(plan.oid).suffix)
-            noted = self._with_held(noted, relation_of(plan.oid), name, reason)
-        return noted
+        as_before = [self.failed[entry.oid][0] if entry.oid in self.failed else entry for entry in entries]
+        noted = tuple(left_at(as_before, versions, run))
+        for entry, reason in self.failed.values():
+            noted = self._with_held(noted, relation_of(entry.oid), entry.source_name, reason)
+        return list(noted)
 
-    def _as_before(self, entry: MirrorEntry) -> MirrorEntry:
-        before = self.failed[entry.oid][0].before if entry.oid in self.failed else None
-        if before is None:
-            return entry
-        return replace(before, oid=entry.oid, name=entry.name, table=entry.table, set_aside=entry.set_aside)
+    def named(self, table: str) -> dict[int, str]:
+        """Return what stands for the tables that an error's ``schema.table[.column]`` may name, if it may hold them.
 
-    def _may_hold(self, relation: Relation) -> bool:
-        return self.run.settings.holds(relation.namespace or "pg_catalog", relation.name)
-
-    def _named(self, table: str, held: AbstractSet[int]) -> dict[int, str]:
-        """Return what stands for the tables of the run that an error's ``schema.table[.column]`` may name.
-
-        Args:
-            held: those that are held already: of a name, another table may be its next holder.
+        Those that are held already are left out: another table may have the name now.
         """
         identities = Identities.find(self.plan.relations, self.entries, self.run.settings).of
+        held = {relation_of(entry.oid) for entry in self.entries if entry.held}
         # What the run announces has the name now; what was in force before may be a dropped table's.
         for relations in (self.plan.announced, self.plan.versions, self.plan.before):
             names = [(relation, relation.qualified_name + output.suffix) for relation in relations for output in Output]
@@ -119,7 +98,8 @@ class Holding:
                 # Another new table with its oid would be taken for it.
                 others = set(identities.values()) - named.keys() - {relation_of(entry.oid) for entry in self.entries}
                 is_clear = {source_oid(other) for other in others}.isdisjoint(map(source_oid, named))
-                return named if is_clear and all(map(self._may_hold, meant)) else {}
+                holds = all(self.run.settings.holds(each.namespace or "pg_catalog", each.name) for each in meant)
+                return named if is_clear and holds else {}
         return {}
 
     def _with_held(self, entries: Entries, identity: int, name: str, reason: str) -> Entries:
@@ -149,7 +129,7 @@ def _is_of_table(error: WalReplayError, place: str | None = None) -> bool:
         place: of the table that is worked on; None if the error alone names it.
     """
     # A place in a file: bytes that cannot be read.  Who has lost a race only has to run again.
-    if error.offset is not None or isinstance(error, ConflictError | DroppedError | LedgerConflict):
+    if error.offset is not None or isinstance(error, ConflictError | DroppedError | SetBackError | LedgerConflict):
         return False
     if is_refused(error.problem):  # the file system refuses the table's folder, or one of the whole target
         return error.table is not None if place is None else place.removeprefix("file:") in (error.path or "")

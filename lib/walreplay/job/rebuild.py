@@ -195,7 +195,8 @@ class Rebuilding:
                 continue
             if holder.oid != side_entry.oid:
                 raise _occupied_error(side_entry, holder, table)
-            if (target_entry is None or target_entry.is_unmade) and self._is_foreign(table, state.ledger):
+            is_new, opened = target_entry is None or target_entry.is_unmade, OpenedTable(self.context.session, table)
+            if is_new and opened.exists and all(commit.application != state.ledger for commit in opened.made):
                 with self.context.apart({table: side_entry.name}):
                     pass  # raises if the table is another source's, and names that source
                 raise TargetError(
@@ -220,11 +221,6 @@ class Rebuilding:
                 remedy="Check --config (table_include_list, outputs) and --output",
             )
         return pairs
-
-    def _is_foreign(self, table: TableName, ledger: str) -> bool:
-        """Return whether a table exists that the target's ledger has not made."""
-        opened = OpenedTable(self.context.session, table)
-        return opened.exists and not any(commit.application == ledger for commit in opened.made)
 
     def _compare(self, made: MadeTables, side_entry: MirrorEntry, entry: MirrorEntry) -> Verdict:
         pair = made.pair(side_entry, self.context)

@@ -18,7 +18,7 @@ from walreplay.delta.local import clear_leftovers, newest_version
 from walreplay.delta.opened import OpenedTable
 from walreplay.delta.statements import spark_schema
 from walreplay.delta.target import TableName
-from walreplay.errors import LedgerConflict, TargetError, WalReplayError
+from walreplay.errors import LedgerConflict, TargetError
 from walreplay.job.context import RunContext
 from walreplay.job.holding import Holding
 from walreplay.job.source_check import check_shared
@@ -105,7 +105,6 @@ class TableChecks:
 
     context: RunContext
     accepts: bool
-    holding: Holding | None = None
 
     def check(self, tables: TablesPlan, before: State | None, *, resumed: bool) -> list[CheckedTable]:
         """Return which tables exist, and refuse those that are not as the ledger (``before``) left them."""
@@ -123,19 +122,7 @@ class TableChecks:
                     clear_leftovers(place, checksums_only=True)
                 return self._check(table, last_run, resumed=resumed, moves_in=table.table in moving)
 
-        def attempt(table: TablePlan) -> CheckedTable | WalReplayError:
-            try:
-                return look(table)
-            except WalReplayError as error:
-                return error
-
-        looked = self.context.each(attempt, tables.tables)
-        errors = [check for check in looked if isinstance(check, WalReplayError)]
-        if errors and self.holding is not None:
-            self.holding.hold(errors)  # all at once
-        if errors:
-            raise errors[0]
-        checked = [check for check in looked if isinstance(check, CheckedTable)]
+        checked = self.context.each(look, tables.tables)
         for table, check in zip(tables.tables, checked, strict=True):
             self._warn_of_change(table, check.standing)
         return checked
@@ -220,7 +207,7 @@ class TableChecks:
                 raise known_table.changed_error(standing)
         return replace(run, exists=True, standing=standing)  # None: the ledger cannot tell
 
-    def check_again(self, runs: Sequence[TableRun], plan: Plan) -> list[TableRun]:
+    def check_again(self, runs: Sequence[TableRun], plan: Plan, holding: Holding) -> list[TableRun]:
         """Compare the tables of an interrupted run with the ledger, and refuse those that others have changed.
 
         A table that is gone is left out: with the run's changes alone it would look like a whole one.
@@ -230,26 +217,22 @@ class TableChecks:
         """
 
         def look(run: TableRun) -> TableRun | None:
-            try:
-                with spark_errors(table=run.plan.name, path=run.plan.table.text):
-                    checked = self._check_begun(run, plan.id)
-            except WalReplayError as error:
-                if self.holding is None or not self.holding.holds(run.plan, error):
-                    raise
-                return None
-            standing = None if checked is None else checked.standing
-            if checked is None or standing is None or not standing.ahead or run.plan.before is None or checked.is_done:
-                return checked
-            newer = self._known(run.plan, run.plan.table)
-            raise newer_error(newer, standing, standing.ahead[0], plan.upto_lsn)
+            with holding.applying(run.plan), spark_errors(table=run.plan.name, path=run.plan.table.text):
+                checked = self._check_begun(run, plan.id)
+                standing = None if checked is None else checked.standing
+                is_done = checked is None or checked.is_done
+                if is_done or standing is None or not standing.ahead or run.plan.before is None:
+                    return checked
+                newer = self._known(run.plan, run.plan.table)
+                raise newer_error(newer, standing, standing.ahead[0], plan.upto_lsn)
+            return None
 
         looked = self.context.each(look, runs)
         checked = [run for run in looked if run is not None]
         for run in checked:
             self._warn_of_change(run.plan, run.standing)
-        held = () if self.holding is None else self.holding.failed
         for run, looked_run in zip(runs, looked, strict=True):
-            if looked_run is None and run.plan.oid not in held:
+            if looked_run is None and run.plan.oid not in holding.failed:
                 self.context.warnings.append(
                     f"{run.plan.name}: the table is gone, so the run was finished without it; "
                     f"{made_again(run.plan.before)}"

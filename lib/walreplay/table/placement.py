@@ -498,13 +498,11 @@ class Switched:
         for entry in self.ended.get(oid, ()):
             yield ENDS.format(output_of(entry.oid).value, entry.table.text)
 
-    def off(self, entries: dict[int, MirrorEntry]) -> dict[int, MirrorEntry]:
+    def off(self, entries: Mapping[int, MirrorEntry]) -> dict[int, MirrorEntry]:
         """Note in the ledger's entries, by oid, what changes are missing from."""
         paused = {entry.oid for ended in self.ended.values() for entry in ended}
         paused |= {oid for oid in entries if relation_of(oid) in self.left_out}
-        return entries | {
-            oid: replace(entries[oid], paused=entries[oid].paused or OFF) for oid in paused & entries.keys()
-        }
+        return {oid: replace(entry, paused=entry.paused or OFF * (oid in paused)) for oid, entry in entries.items()}
 
 
 def not_whole(relation: UsedRelation, entry: MirrorEntry) -> ConfigError:

@@ -194,7 +194,8 @@ def plan_tables(
             been.
     """
     versions = catalogue.by_number
-    written = (versions[rows.segments[0].version] for rows in staged.values() if rows.segments)
+    first = (rows.segments[0].version for rows in staged.values() if rows.segments)
+    written = (versions[number] for number in first if number in versions)  # others are held since they were staged
     numbers = {version.oid: version.table for version in written}  # of tables that have rows in the run
     used = list(catalogue.used(uses))
     relations, placement = place_tables(catalogue, used, entries, numbers, target)

@@ -300,9 +300,9 @@ class _Collected:
 
     def left_out(self) -> frozenset[int]:
         """Return what stands for the relations that have rows or a truncate under names that are left out."""
-        left = (relation for relation in self._changed if self._settings.leaves_out(_schema(relation), relation.name))
-        identities = {self._identities.of[relation] for relation in left}
-        return frozenset(identities | self.held & {self._identities.of[relation] for relation in self._changed})
+        identities, leaves_out = self._identities.of, self._settings.leaves_out
+        left = (each for each in self._changed if leaves_out(_schema(each), each.name) or identities[each] in self.held)
+        return frozenset(identities[relation] for relation in left)
 
     def _version(self, number: int, relation: Relation, output: Output) -> Version | None:
         outputs = self._settings.outputs_of(_schema(relation), relation.name)
