@@ -338,7 +338,5 @@ class Job:
             raise newer_error(table, standing, standing.ahead[-1], state.reached[0])
 
     def _nothing_new(self, state: State | None) -> RunReport:
-        held, warnings = reported(() if state is None else state.tables)
-        self.run.warnings.extend(warnings)
-        reached = (-1, 0) if state is None else state.reached
-        return self.run.report(None, "nothing new", self.captures, reached, held)
+        reached, entries = ((-1, 0), ()) if state is None else (state.reached, state.tables)
+        return self.run.report(None, "nothing new", self.captures, reached, reported(self.run, entries))

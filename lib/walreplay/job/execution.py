@@ -129,7 +129,8 @@ class RunTables:
             # These rows are of the run: until `record` ends it, a resumed run writes what is missing of them.
             ledger_futures: list[Future[None]] = []
             for write in ledger_writes:
-                ledger_futures.append(ledger_pool.submit(self._write_ledger, write))
+                named_write = jobs_named(self.run.spark, "record files and transactions")(write)
+                ledger_futures.append(ledger_pool.submit(named_write))
                 if not has_own_sessions(self.run.spark):  # a shared session allows one statement at a time
                     ledger_futures[-1].result()
             table_futures: list[Future[TableReport | None]] = []
@@ -165,10 +166,6 @@ class RunTables:
                 ledger_future.result()
             steps.reached("transactions written")
         return sorted(reports, key=TableReport.order)
-
-    def _write_ledger(self, write: Callable[[], None]) -> None:
-        with jobs_named(self.run.spark, "record files and transactions"):
-            write()
 
     def _fold_together(self, group: Sequence[TableRun], staging: Staging) -> Mapping[int, FoldedTable]:
         # Only for its own tables may a run write files.
@@ -413,15 +410,13 @@ class Applying:
             run_number = 0  # of a resumed run: its state has the number
             if not work.resumed:
                 run_number = checks.next_number(plan, tables, checked, before, decoded.transaction_log)
-                self._check_not_another_table(tables, checked, decoded)
+                for table_run in table_runs(
+                    run, tables, checked, decoded.staged, 1, delta.CommitId("", 0), resumed=False
+                ):
+                    with spark_errors(table=table_run.plan.name):
+                        check_not_another_table(run.spark, self.staging, table_run)
             run.progress.doing("writing the plan")
             return checked, work.write_plan(plan, run_number, places, holding.entries)
-
-    def _check_not_another_table(self, tables: TablesPlan, checked: Sequence[CheckedTable], decoded: Decoded) -> None:
-        runs = table_runs(self.run, tables, checked, decoded.staged, 1, delta.CommitId("", 0), resumed=False)
-        for table_run in runs:
-            with spark_errors(table=table_run.plan.name):
-                check_not_another_table(self.run.spark, self.staging, table_run)
 
     def _plan_tables(
         self, plan: Plan, entries: Entries, catalogue: Catalogue, staged: Mapping[int, Staged], truncates: Truncates
@@ -468,11 +463,9 @@ class Applying:
         # Of a table that was copied and then written to, the later version counts.
         versions = {table.oid: table.version for table in reports if table.oid is not None}
         entries = prepared.holding.left_at(tables.entries, {**prepared.copied_versions, **versions}, plan.id)
-        held, warnings = reported(entries)
-        run.warnings.extend(warnings)
         worked = [*reports, *moved(tables)]
         oids = {table.oid for table in worked}  # the other outputs of a table that has failed
-        table_reports = [*worked, *(table for table in held if table.oid not in oids)]
+        table_reports = [*worked, *(table for table in reported(run, entries) if table.oid not in oids)]
         report = replace(
             run.report(state.run, "applied", self.captures, applied_upto, table_reports),
             files=state.files,

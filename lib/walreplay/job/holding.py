@@ -91,7 +91,7 @@ class Holding:
         # What the run announces has the name now; what was in force before may be a dropped table's.
         for relations in (self.plan.announced, self.plan.versions, self.plan.before):
             names = [(relation, relation.qualified_name + output.suffix) for relation in relations for output in Output]
-            named_so = [relation for relation, name in names if table == name or table.startswith(f"{name}.")]
+            named_so = [relation for relation, name in names if f"{table}.".startswith(f"{name}.")]
             meant = [relation for relation in named_so if identities[relation] not in held]
             if meant:
                 named = {identities[relation]: relation.qualified_name for relation in meant}
@@ -145,8 +145,8 @@ def _reason(error: WalReplayError) -> str:
     return f"{place}{error.problem}" + (f" ({remedy})" if remedy and "walreplay rebuild" not in remedy else "")
 
 
-def reported(entries: Sequence[MirrorEntry]) -> tuple[list[TableReport], list[str]]:
-    """Return how a run reports the tables that are held, and a warning of each, whichever outputs it has."""
+def reported(run: RunContext, entries: Sequence[MirrorEntry]) -> list[TableReport]:
+    """Return how a run reports the tables that are held; warn of each once, whichever outputs it has."""
     reports, warnings = list[TableReport](), dict[str, str]()
     for entry in (entry for entry in entries if entry.held):
         report = TableReport(entry.name, entry.table.text, "held")
@@ -155,4 +155,5 @@ def reported(entries: Sequence[MirrorEntry]) -> tuple[list[TableReport], list[st
         name, again = entry.source_name, made_again(replace(entry, oid=relation_of(entry.oid), name=entry.source_name))
         warnings.setdefault(name, f"{name}: it is held, and lacks {lacks}; once the cause is gone, {again}")
         reports.append(replace(report, oid=entry.oid, set_aside=entry.set_aside, notes=(entry.held,)))
-    return reports, list(warnings.values())
+    run.warnings.extend(warnings.values())
+    return reports

@@ -144,11 +144,8 @@ class Installing:
         with context.recording():
             # Without a version the table's new rows were gone: its entry stays as it was.
             relations = {relation_of(oid) for oid in versions}
-            entries = {
-                entry.oid: entry
-                for entry in state.tables
-                if not (entry.is_unmade and relation_of(entry.oid) in relations)  # it stands for all outputs
-            }
+            # What is held unmade stands for all outputs.
+            entries = {e.oid: e for e in state.tables if not (e.is_unmade and relation_of(e.oid) in relations)}
             for made in (swap.entry for swap in rebuild.tables if swap.entry.oid in versions):
                 doubts = entries[made.oid].doubts if made.oid in entries else ()
                 entries[made.oid] = replace(made, doubts=anew(doubts, made.doubts, state.reached[0], state.run))

@@ -168,7 +168,7 @@ class Rebuilding:
             TargetError: a table's place is another one's.
         """
         target, state = self.context.target, made.state
-        target_entries = {entry.oid: entry for entry in state.tables}
+        target_entries = {entry.oid: entry for entry in state.tables if not entry.is_unmade}
         # A held table may have another name by now, or none: then it gives up its place.
         held = {relation_of(entry.oid) for entry in state.tables if entry.held and self.tables.wants(entry)}
         if held and self.tables.narrowed.outputs is not None:
@@ -195,8 +195,9 @@ class Rebuilding:
                 continue
             if holder.oid != side_entry.oid:
                 raise _occupied_error(side_entry, holder, table)
-            is_new, opened = target_entry is None or target_entry.is_unmade, OpenedTable(self.context.session, table)
-            if is_new and opened.exists and all(commit.application != state.ledger for commit in opened.made):
+            opened = OpenedTable(self.context.session, table)
+            # This ledger may have made it for a table that was held since.
+            if target_entry is None and opened.exists and all(each.application != state.ledger for each in opened.made):
                 with self.context.apart({table: side_entry.name}):
                     pass  # raises if the table is another source's, and names that source
                 raise TargetError(
