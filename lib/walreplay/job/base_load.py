@@ -34,7 +34,7 @@ from walreplay.job.scanning import buckets_of
 from walreplay.job.source_check import shared_by, taken_by
 from walreplay.job.standing import refuse_older
 from walreplay.job.table_check import CheckedTable, TableChecks, highest_of
-from walreplay.ledger.state import LOADING, PLANNED, REBUILDING, Load, State
+from walreplay.ledger.state import PLANNED, REBUILDING, Load, State
 from walreplay.loading.description import HOW_TO_DESCRIBE, Description, write_description
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn
 from walreplay.names import RowKind, output_of, relation_of, source_oid
@@ -48,7 +48,7 @@ from walreplay.spark.workers.load import COUNTED, LoadTask, count_keys
 from walreplay.stream.plan import Plan, Resume
 from walreplay.table.plan import Period, TablesPlan, plan_tables
 from walreplay.table.registry import OFF, left_at
-from walreplay.table.table_run import TableRun
+from walreplay.table.table_run import TableRun, run_of
 from walreplay.table.versions import Catalogue
 
 _NO_ROWS: Final = StagedVersion(0, (), moves=False, deletes=False, first=0, last=0)  # for planning before a row is read
@@ -288,10 +288,7 @@ class BaseLoad:
         with context.stage("check"):
             self._check_tables(tables, resumed=resumed)
             checked = TableChecks(context, accepts=self.anew).check(tables, state, resumed=resumed)
-            held = {entry.oid for entry in state.tables if entry.held} if state is not None else ()
-            # The run that holds a table may have been half applied to it.
-            unheld = [check for table, check in zip(tables.tables, checked, strict=True) if table.oid not in held]
-            number = self._number(state, unheld, interrupted)
+            number = self._number(state, checked, interrupted)
             if resumed:
                 assert state is not None
                 return state, checked
@@ -344,7 +341,8 @@ class BaseLoad:
             context.ledger.check_lock()
             works, values = rows.works(task)
             staged = staging.take(works[0][0].sparkSession, works, values, rows.tasks)
-            self.base.check(_rows_by_oid(staged, task))
+            places = ((relation.oid, task.outputs(relation)[0].to) for relation in task.relations)
+            self.base.check({oid: staged[to.table].versions[to.relation].rows for oid, to in places})
             return staged
 
     def _check_tables(self, tables: TablesPlan, *, resumed: bool) -> None:
@@ -408,9 +406,10 @@ class BaseLoad:
         last_run = state.run if state is not None else 0
         if interrupted is not None:
             return last_run
-        given_up = state is not None and state.phase == LOADING  # the interrupted load's commits are ahead, and stay
-        ahead = any(check.standing is not None and check.standing.ahead for check in checked)
-        refuse_older(self.context, last_run, "load", is_ahead=ahead and not given_up)
+        # Of the interrupted load, and of a run that held a table it was half applied to, commits are ahead, and stay.
+        ahead = (commit for check in checked if check.standing is not None for commit in check.standing.ahead)
+        is_ahead = any(run_of(commit.number) > last_run for commit in ahead)
+        refuse_older(self.context, last_run, "load", is_ahead=is_ahead)
         return max(last_run, highest_of(checked)) + 1
 
     def _record(
@@ -444,12 +443,6 @@ class BaseLoad:
             context.ledger.record(state, report, entries, plan.announced, resumed=resumed)
         steps.reached("run recorded")
         return timed(report, began, context.stages)
-
-
-def _rows_by_oid(staged: Mapping[int, Staged], task: LoadTask) -> dict[int, int]:
-    """Count the staged rows of each relation, by its oid."""
-    places = ((relation.oid, task.outputs(relation)[0].to) for relation in task.relations)
-    return {oid: staged[to.table].versions[to.relation].rows for oid, to in places}
 
 
 def _unread_staged(begun: PlannedLoad) -> dict[int, Staged]:

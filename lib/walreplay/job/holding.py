@@ -67,8 +67,8 @@ class Holding:
             if not _is_of_table(error, plan.table.text) or not self.named(plan.name):
                 raise
             self.run.ledger.check_lock()  # if it is lost, that is the reason for whatever has failed
-            before, name = plan.before or plan.after, plan.name
-            before = replace(before, oid=plan.oid, name=name, table=plan.table, set_aside=plan.set_aside)
+            before = plan.before or plan.after
+            before = replace(before, oid=plan.oid, name=plan.name, table=plan.table, set_aside=plan.set_aside)
             self.failed[plan.oid] = before, _reason(error)
 
     def left_at(

@@ -116,9 +116,7 @@ class _Maintenance:
     def _places(self, state: State) -> list[tuple[str, TableName, bool]]:
         """Return the tables, each once: its name, its place, and whether it is the ledger's."""
         places: dict[str, tuple[str, TableName, bool]] = {}
-        for entry in sorted(state.tables, key=lambda entry: entry.name):
-            if entry.is_unmade:
-                continue
+        for entry in sorted((table for table in state.tables if not table.is_unmade), key=lambda table: table.name):
             if self.table_pattern is None or expression(self.table_pattern).fullmatch(entry.source_name):
                 places.setdefault(entry.table.place, (entry.name, entry.table, False))
         if self.table_pattern is None:

@@ -138,9 +138,7 @@ class Rebuilding:
             if not verdict.why
         ]
         replacements = [
-            (Replacement(side_entry.table, entry, verdict.rows), verdict.why)
-            for side_entry, entry, verdict in compared
-            if verdict.why
+            Replacement(side_entry.table, entry, verdict.rows) for side_entry, entry, verdict in compared if verdict.why
         ]
         state = made.noted({side_entry.oid: verdict for side_entry, _, verdict in compared if not verdict.why})
         if not replacements:
@@ -148,15 +146,13 @@ class Rebuilding:
             made.remove(context)
             report = context.report(None, "rebuilt", captures, state.reached, unchanged)
             return replace(report, **made.counted)
-        run_number = self._next_number(state, [replacement.entry for replacement, _ in replacements])
-        rebuild = Rebuild(
-            str(uuid.uuid4()), made.side.name, tuple(replacement for replacement, _ in replacements), self._load
-        )
+        run_number = self._next_number(state, [replacement.entry for replacement in replacements])
+        rebuild = Rebuild(str(uuid.uuid4()), made.side.name, tuple(replacements), self._load)
         installing = Installing(context, captures)
         begun_state = installing.begin(state, rebuild, run_number)
         steps.reached("rebuild written")  # from here on, any next run finishes the swap
         _, report = installing.finish(begun_state, resumed=False)
-        notes = {replacement.entry.oid: f"{why}: made again" for replacement, why in replacements}
+        notes = {entry.oid: f"{verdict.why}: made again" for _, entry, verdict in compared}
         tables_made = [replace(table, notes=(notes[table.oid],)) for table in report.tables if table.oid is not None]
         return replace(report, **made.counted, tables=tuple(sorted([*tables_made, *unchanged], key=TableReport.order)))
 

@@ -371,19 +371,14 @@ class Scanning:
             if not self._run.settings.allow_gaps:
                 raise OrderError(reading.holes[file.path], path=file.path, remedy=HOLE_REMEDY)
             stitch.state.warn_of_gap(f"{file.path}: {reading.holes[file.path]}")
+        # Where the last run has ended may be at the file's first byte, and behind the session's begin there.
+        is_begun = reading.resume is not None and file.path == reading.resume.path
         # Behind a gap the state in which a file begins is unknown.
-        if recording is not None and stitch.state.gap == gap and self._is_read_as_a_whole(file, scan):
+        if recording is not None and stitch.state.gap == gap and not (is_begun or scan.ended):
             recording.take(stitch, file, scan, resumes=file in reading.files[-2:])  # the last may grow
         if self._follow is not None:
             self._follow(stitch)
         self._run.progress.advance()
-
-    def _is_read_as_a_whole(self, file: CaptureFile, scan: FileScan) -> bool:
-        """Return whether the stream was followed through a file from its beginning to its end."""
-        resume = self._reading.resume
-        # Where the last run has ended may be at the file's first byte, and behind the session's begin there.
-        is_begun = resume is not None and file.path == resume.path
-        return not (is_begun or scan.ended)
 
     def _add(self, file: CaptureFile, scanned: FileScan | WalReplayError) -> FileScan:
         """Add a file to the stream, from where that is; behind a gap, if the file does not go on there."""

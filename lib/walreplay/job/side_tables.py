@@ -163,10 +163,8 @@ class SideTables:
         self._skip(self._kept_names(names, parts))
         settings = self.context.settings
         outputs = self.narrowed.outputs
-        if self.late_load is not None:
-            loads: tuple[BaseStep, ...] = (self.late_load,)
-        else:
-            loads = self._base_loads(target_state, self._related_oids(names))
+        late = self.late_load
+        loads = self._base_loads(target_state, self._related_oids(names)) if late is None else (late,)
         oids = self._related_oids(names)  # some tables may be skipped by now
         name = self.name or side_name(
             settings,
