@@ -463,11 +463,10 @@ class Applying:
         # Of a table that was copied and then written to, the later version counts.
         versions = {table.oid: table.version for table in reports if table.oid is not None}
         entries = prepared.holding.left_at(tables.entries, {**prepared.copied_versions, **versions}, plan.id)
-        worked = [*reports, *moved(tables)]
-        oids = {table.oid for table in worked}  # the other outputs of a table that has failed
-        table_reports = [*worked, *(table for table in reported(run, entries) if table.oid not in oids)]
+        # Of a table that is held, an output may have been written to, or moved.
+        table_reports = {table.oid: table for table in (*reported(run, entries), *reports, *moved(tables))}
         report = replace(
-            run.report(state.run, "applied", self.captures, applied_upto, table_reports),
+            run.report(state.run, "applied", self.captures, applied_upto, table_reports.values()),
             files=state.files,
             capture_bytes=work.capture_bytes,
             transactions=plan.transactions,

@@ -306,10 +306,8 @@ class _Collected:
 
     def _version(self, number: int, relation: Relation, output: Output) -> Version | None:
         outputs = self._settings.outputs_of(_schema(relation), relation.name)
-        if not self._settings.wants_relation(relation.oid) or output not in outputs:
-            return None
         identity = self._identities.of[relation]
-        if identity in self.held:
+        if not self._settings.wants_relation(relation.oid) or output not in outputs or identity in self.held:
             return None
         sent = as_sent(relation, tuple(self._partitions.get(relation.oid, ())))
         entry = self._entries.get(output.oid_of(identity))
