@@ -18,7 +18,6 @@ from walreplay.delta.local import ConflictError, DroppedError
 from walreplay.errors import LedgerConflict, SparkFailure, WalReplayError
 from walreplay.evolution.shapes import TableShape
 from walreplay.job.context import RunContext
-from walreplay.job.standing import SetBackError
 from walreplay.lsn import format_lsn
 from walreplay.names import Output, output_of, relation_of, source_oid
 from walreplay.report import TableReport
@@ -82,12 +81,10 @@ class Holding:
         return list(noted)
 
     def named(self, table: str) -> dict[int, str]:
-        """Return what stands for the tables that an error's ``schema.table[.column]`` may name, if it may hold them.
-
-        Those that are held already are left out: another table may have the name now.
-        """
-        identities = Identities.find(self.plan.relations, self.entries, self.run.settings).of
+        """Return what stands for the tables that an error's ``schema.table[.column]`` may name, if it may hold them."""
+        # Of a name that is held already, another table may be the next holder.
         held = {relation_of(entry.oid) for entry in self.entries if entry.held}
+        identities = Identities.find(self.plan.relations, self.entries, self.run.settings).of
         # What the run announces has the name now; what was in force before may be a dropped table's.
         for relations in (self.plan.announced, self.plan.versions, self.plan.before):
             names = [(relation, relation.qualified_name + output.suffix) for relation in relations for output in Output]
@@ -129,7 +126,7 @@ def _is_of_table(error: WalReplayError, place: str | None = None) -> bool:
         place: of the table that is worked on; None if the error alone names it.
     """
     # A place in a file: bytes that cannot be read.  Who has lost a race only has to run again.
-    if error.offset is not None or isinstance(error, ConflictError | DroppedError | SetBackError | LedgerConflict):
+    if error.offset is not None or isinstance(error, ConflictError | DroppedError | LedgerConflict):
         return False
     if is_refused(error.problem):  # the file system refuses the table's folder, or one of the whole target
         return error.table is not None if place is None else place.removeprefix("file:") in (error.path or "")

@@ -20,7 +20,7 @@ from walreplay.delta.commits import CommitId, LoggedCommit, Standing, follow
 from walreplay.delta.local import DamagedLogError
 from walreplay.delta.opened import OpenedTable
 from walreplay.delta.target import TableName, ledger_errors
-from walreplay.errors import TargetError, listed
+from walreplay.errors import LedgerConflict, TargetError, listed
 from walreplay.job.context import RunContext
 from walreplay.ledger.runs import APPENDED_TABLES
 from walreplay.ledger.transactions import TransactionLog
@@ -32,10 +32,6 @@ from walreplay.table.table_run import run_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-class SetBackError(TargetError):
-    """The ledger is older than its tables."""
 
 
 _NEWEST: Final = 20  # commits, among which the newest of the ledger's own is looked for: upkeep may have followed it
@@ -185,14 +181,14 @@ def check_ahead(ahead: Sequence[AheadTable], plan: Plan, transaction_log: Transa
     # RESTORE would undo the others' commits.
     shared_tables = [table for table in known_tables if table.is_siblings is not None]
     if shared_tables:
-        raise SetBackError(
+        raise LedgerConflict(
             "the table is newer than the ledger, and it is shared with other sources: to set it back would take "
             "their rows away",
             table=shared_tables[0].name,
             path=shared_tables[0].table.text,
             remedy="Nothing was applied; bring back the ledger as it was, or apply to a new target",
         )
-    raise SetBackError(
+    raise LedgerConflict(
         "the ledger was set back: "
         + ("the table is" if len(known_tables) == 1 else f"{len(known_tables)} tables are")
         + " newer, and the captures still hold what is to be applied again",
@@ -239,7 +235,7 @@ def newer_error(table: KnownTable, standing: Standing, commit: CommitId, after_l
     else:
         problem += "the captures do not hold what lies between"
         remedy = "Bring back the captures that are missing, or the ledger as it was; or apply to a new target"
-    return SetBackError(problem, table=table.name, path=table.table.text, remedy=f"Nothing was applied. {remedy}")
+    return LedgerConflict(problem, table=table.name, path=table.table.text, remedy=f"Nothing was applied. {remedy}")
 
 
 def forget_unknown(context: RunContext, last_known: int, highest: int) -> None:
