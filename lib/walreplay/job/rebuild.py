@@ -191,8 +191,7 @@ class Rebuilding:
                 continue
             if holder.oid != side_entry.oid:
                 raise _occupied_error(side_entry, holder, table)
-            opened = OpenedTable(self.context.session, table)
-            # This ledger may have made it for a table that was held since.
+            opened = OpenedTable(self.context.session, table)  # this ledger may have made it, and held it since
             if target_entry is None and opened.exists and all(each.application != state.ledger for each in opened.made):
                 with self.context.apart({table: side_entry.name}):
                     pass  # raises if the table is another source's, and names that source
