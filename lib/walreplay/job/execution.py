@@ -410,11 +410,9 @@ class Applying:
             run_number = 0  # of a resumed run: its state has the number
             if not work.resumed:
                 run_number = checks.next_number(plan, tables, checked, before, decoded.transaction_log)
-                for table_run in table_runs(
-                    run, tables, checked, decoded.staged, 1, delta.CommitId("", 0), resumed=False
-                ):
-                    with spark_errors(table=table_run.plan.name):
-                        check_not_another_table(run.spark, self.staging, table_run)
+                for each in table_runs(run, tables, checked, decoded.staged, 1, delta.CommitId("", 0), resumed=False):
+                    with spark_errors(table=each.plan.name):
+                        check_not_another_table(run.spark, self.staging, each)
             run.progress.doing("writing the plan")
             return checked, work.write_plan(plan, run_number, places, holding.entries)
 
