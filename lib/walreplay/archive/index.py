@@ -352,8 +352,7 @@ class ArchiveIndex:
             if row is None:
                 unproved.append(NotACapture(_STRANGE, path=path, remedy=f"Take it out of the captures; {ACCEPT}"))
                 continue
-            if row.stream is None and file is not None:
-                self.unlinked = self.unlinked or name
+            self.unlinked = self.unlinked or (name if row.stream is None and file is not None else "")
             stream = _followed(stream, name, row)
             if stream == row.stream:  # when they were indexed, nothing was between the files up to this one
                 errors += unproved

@@ -316,7 +316,9 @@ def proven(
         version: as the run has noted it; ``run`` is the id of its plan.
         oid: the relation whose rows the table has.
     """
-    marked = next((commit for commit in reversed(commits) if commit.version <= version and not _is_bare(commit)), None)
+    earlier = (commit for commit in reversed(commits) if commit.version <= version)
+    # A commit without a mark may have kept the rows of the one in front of it.
+    marked = next((commit for commit in earlier if commit.id is not None or not commit.keeps_rows), None)
     mark = None if marked is None else marked.id
     has_version = any(commit.version == version for commit in commits)
     made_by = None if mark is None or mark.run is None else (mark.application, mark.run.id, mark.oid)
@@ -336,11 +338,6 @@ def proven(
         if following is None or all(_keeps_files_since(following, vacuum) for vacuum in vacuums if vacuum in rest):
             return version if commit is None else commit.version, ""
     return None, f"VACUUM has removed files of version {version}"
-
-
-def _is_bare(commit: LoggedCommit) -> bool:
-    """Return whether a commit without a mark has kept the rows of the one in front of it."""
-    return commit.id is None and commit.keeps_rows
 
 
 def _keeps_files_since(commit: LoggedCommit, vacuum: LoggedCommit) -> bool:

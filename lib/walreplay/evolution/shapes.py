@@ -396,7 +396,8 @@ def _by_places(
         pairs = list(zip(olds[old], (column.type for column in news[new]), strict=False))
         count = old.stop - old.start
         return count == new.stop - new.start and all(
-            before.postgres_name == after.postgres_name and same_type(before, after) for before, after in pairs
+            (before.postgres_name, before.arrow, before.family) == (after.postgres_name, after.arrow, after.family)
+            for before, after in pairs
         )
 
     # The surviving columns, (number in the version, number in the table), between marks for the beginning and the end.
@@ -429,11 +430,6 @@ def _by_places(
         anchor += 1
     positions = {news[new].name: old for new, old in anchors[1:-1]}
     return positions if own_position is None else {**positions, OWN: own_position}
-
-
-def same_type(kind: ColumnType, other: ColumnType) -> bool:
-    """Return whether values of both types are read and stored alike."""
-    return kind.arrow == other.arrow and kind.family == other.family
 
 
 @dataclass(frozen=True, slots=True)

@@ -370,16 +370,12 @@ def events_of(batch: ChangeBatch, identity: Identity, *, follow: bool = False, m
             raise _not_told_apart(batch, identity)
         return events
     _check_key(events, batch, identity)
-    if sends_whole_rows(batch, identity):
+    # The image of an old row decides which of two rows with one key is meant.
+    if batch.relation.replica_identity == "f" and not identity.evicts:
         events = _as_images(events, batch, remove_action=REMOVE, add_action=ADD)
         events.image = image_hashes(events)
         return events
     return events if batch.before is None else _with_key_changes(events, batch, identity, follow=follow)
-
-
-def sends_whole_rows(batch: ChangeBatch, identity: Identity) -> bool:
-    """Return whether the image of an old row decides which of two rows with one key is meant."""
-    return batch.relation.replica_identity == "f" and not identity.evicts
 
 
 def _check_key(events: Events, batch: ChangeBatch, identity: Identity) -> None:

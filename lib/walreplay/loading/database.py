@@ -282,7 +282,9 @@ def rows_query(piece: TablePiece, relation: Relation) -> str:
     columns = [f"{text} AS c{number}" for number, text in enumerate(texts)]
     if piece.blocks is not None:
         columns.append("ctid AS place")  # the row's block, and its number there
-    condition = "true" if piece.row_filter is None else _without_parameters(piece.row_filter)
+    # Outside of quotes a question mark is an operator, which the driver takes for a parameter unless it is doubled.
+    quoted_or_mark = r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")|\?"
+    condition = re.sub(quoted_or_mark, lambda match: match[1] or "??", piece.row_filter or "true")
     rows = f"SELECT {', '.join(columns)} FROM ONLY {_quoted(piece.schema)}.{_quoted(piece.name)} WHERE {condition}"
     return f"(SELECT found.* FROM {_SESSION} CROSS JOIN ({rows}) AS found WHERE is_held) AS q"
 
@@ -310,11 +312,6 @@ def _text_of(name: str, type_oid: int) -> str:
         return f"{column}::pg_catalog.text"
     # A row of NULLs IS NULL, and is none.
     return f"CASE WHEN pg_catalog.num_nonnulls({column}) = 1 THEN pg_catalog.format('%s', {column}) END"
-
-
-def _without_parameters(condition: str) -> str:
-    """Double question marks outside of quotes: there they are operators, which the driver takes for parameters."""
-    return re.sub(r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")|\?", lambda match: match[1] or "??", condition)
 
 
 def _quoted(name: str) -> str:

@@ -260,15 +260,10 @@ def string(column_type: ColumnType, names: Names) -> ColumnBuilder:
     form = NO_FORM
     if builtin is not None:
         form = _FORMS.get(builtin.name, NO_FORM)
-    elif _may_be_text(names.get(column_type.oid)):
-        builder = LabelBuilder
-        form = AS_SENT
+    elif (name := names.get(column_type.oid)) is not None and (name[1] == "citext" or name[1] not in _EXTENSIONS):
+        # If nothing has announced the type, nothing is known of its bytes, not even that they may be text.
+        builder, form = LabelBuilder, AS_SENT
     return builder(column_type, names, Placing(programs.TEXT, form))
-
-
-def _may_be_text(name: tuple[str, str] | None) -> bool:
-    # If nothing has announced the type, nothing is known of its bytes, not even that they may be text.
-    return name is not None and (name[1] == "citext" or name[1] not in _EXTENSIONS)
 
 
 def bytea(column_type: ColumnType, names: Names) -> ColumnBuilder:

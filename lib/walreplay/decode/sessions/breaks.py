@@ -32,13 +32,7 @@ from walreplay.decode.kernels.frames import FRAMING_CODES
 from walreplay.decode.scan import SOUND_MESSAGES
 from walreplay.decode.sessions.readings import PROBE_BYTES, Effort, Reader, Reading, read_session
 from walreplay.decode.sessions.resync import Leftover
-from walreplay.decode.sessions.starts import (
-    LONGEST_START,
-    head_size,
-    is_nothing_but_aborts,
-    may_wait,
-    next_start,
-)
+from walreplay.decode.sessions.starts import LONGEST_START, head_size, is_all_aborts, may_wait, next_start
 from walreplay.decode.sessions.torn_messages import (
     bytes_to_look_at,
     content_of,
@@ -323,7 +317,8 @@ class Explainer:
             # A session without a whole message is nothing but torn bytes.
             if next_reading.stop == offset or not search.can_improve(offset, torn_at, 1 + next_reading.ends):
                 continue
-            if not search.trusts_aborts and self._is_nothing_but_aborts(offset, next_reading):
+            session = self._data[offset : next_reading.stop]
+            if not search.trusts_aborts and next_reading.ends and is_all_aborts(self._framing, session):
                 continue
             next_session = self._next_session(start, reading, offset, torn_at, torn_place)
             explanation = self._explain(next_session, depth + 1)
@@ -354,9 +349,6 @@ class Explainer:
                 if reader.position == end and not reader.stopped_at_session and reader.kernel.state[words.TRANSACTIONS]:
                     return True
         return False
-
-    def _is_nothing_but_aborts(self, offset: int, reading: Reading) -> bool:
-        return reading.ends and is_nothing_but_aborts(self._framing, self._data[offset : reading.stop])
 
     def _content_of(self, offset: int, end: int, place: Place) -> tuple[int, int] | None:
         """Return the range of the content of the torn message at an offset; None if it is no logical message."""

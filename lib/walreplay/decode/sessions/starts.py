@@ -74,7 +74,7 @@ def is_short_abort(framing: Framing, tail: bytes) -> bool:
     return framing.is_open_ended and len(tail) == head + 9 and tail[head : head + 1] == b"A"
 
 
-def is_nothing_but_aborts(framing: Framing, session: bytes | memoryview) -> bool:
+def is_all_aborts(framing: Framing, session: bytes | memoryview) -> bool:
     """Return whether whole messages are Stream Aborts alone, without frames that say so: any bytes are their xids."""
     layout, size = framing.layout, 9 + framing.layout.trailer_size
     has_header = framing.is_sized or layout.is_sent
