@@ -441,7 +441,9 @@ def test_an_index_that_may_not_be_written_is_refused_with_another_place_to_name(
 ) -> None:
     if way != "files of our own":
         monkeypatch.setenv("WALREPLAY_COMMITS", "spark")
-    with pytest.raises(TargetError, match=r"(?i)(not permitted|permission denied).*by --index URI") as caught:
+    with pytest.raises(
+        TargetError, match=r"(?i)(not permitted|permission denied).*`index` in the configuration"
+    ) as caught:
         walreplay.index(spark, closed)
     assert str(closed / "_walreplay_index") in str(caught.value)
     assert walreplay.index(spark, closed, index=tmp_path / "index").files_read == 7
@@ -482,7 +484,7 @@ def test_rows_that_could_not_be_read_once_are_not_taken_for_none(
 
 def test_a_file_in_the_way_of_an_index_is_named(spark: SparkSession, archive: Path) -> None:
     (archive / "_walreplay_index").write_text("x")
-    with pytest.raises(TargetError, match=r"_walreplay_index: .*Not a directory.*by --index URI"):
+    with pytest.raises(TargetError, match=r"_walreplay_index: .*Not a directory.*`index` in the configuration"):
         walreplay.index(spark, archive)
 
 

@@ -173,6 +173,7 @@ def _chosen(chance: random.Random, names: Sequence[str], config: Mapping[str, An
     return [*named, *chance.sample([name for name in names if name not in named], max(TABLES - len(named), 1))]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_fault_is_told_and_nothing_else(
     spark: SparkSession, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch

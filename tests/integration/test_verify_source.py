@@ -80,6 +80,7 @@ def copied(server: Server, folder: Path) -> Path:
     return folder / "base"
 
 
+@pytest.mark.full
 def test_a_source_at_work_is_compared_at_one_lsn(
     spark: SparkSession, shop: tuple[Server, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
