@@ -253,7 +253,7 @@ def test_an_index_that_is_damaged_says_what_to_do(spark: SparkSession, archive: 
     for path in index.glob("*.parquet"):
         path.unlink()
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
-    with pytest.raises(TargetError, match="Delete it, and it is made again"):
+    with pytest.raises(TargetError, match="Delete it, and walreplay index makes it again"):
         walreplay.index(spark, archive)
     shutil.rmtree(index)
     assert walreplay.index(spark, archive).files_read == 7
