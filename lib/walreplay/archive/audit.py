@@ -128,9 +128,9 @@ def _verdicts(
     ]
     if decided:
         records = records.unionByName(spark.createDataFrame(decided, sql_schema(decode.RECORDED)))
-    # What failed has no LSN.
-    whole = whole_transactions(records, "error")
-    fields = "session, xid, commit_ts, changes, digest, complete, path, offset"
+    # What failed has no LSN; what begins in a file that is not decoded has no offset, and the path of a part.
+    whole = whole_transactions(records, "error", extra_columns=[f.max("path").alias("part")])
+    fields = "session, xid, commit_ts, changes, digest, complete, coalesce(path, part) path, ifnull(offset, -1L) offset"
     copies = whole.groupBy("commit_lsn", "error").agg(
         f.expr(f"sort_array(collect_list(struct({fields})))").alias("copies")
     )
