@@ -271,11 +271,10 @@ def test_status_lists_what_waits_for_the_next_run(
 
     assert command_line(with_places(text, {"/data/mirror": mirror.target})) == 0
 
-    printed = capsys.readouterr().out
-    heads, found = printed.splitlines()[-2:]
-    assert heads.startswith("open transaction")
-    assert " 77 " in found
-    assert "002.bin" in found
+    lines = capsys.readouterr().out.splitlines()
+    (heads,) = (number for number, line in enumerate(lines) if line.startswith("open transaction"))
+    assert " 77 " in lines[heads + 1]
+    assert "002.bin" in lines[heads + 1]
 
 
 # Types.
