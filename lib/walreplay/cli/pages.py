@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 import walreplay
 from walreplay.console import Screen, age, aligned_cells, size
 from walreplay.errors import visible
@@ -43,6 +41,8 @@ class Page(Screen):
 
     def html(self) -> str:
         """Return the page."""
+        from jinja2 import Environment, PackageLoader, StrictUndefined  # of the extra `html`
+
         environment = Environment(
             loader=PackageLoader("walreplay", "cli"),
             autoescape=True,
