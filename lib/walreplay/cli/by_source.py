@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import walreplay
@@ -81,8 +81,8 @@ def apply_by_source(
     printing: Printing,
     prometheus: Prometheus | None = None,
     **ends: Any,
-) -> None:
-    """Apply what is new of each source, or up to an end, and print it.
+) -> Collection[RunReport]:
+    """Apply what is new of each source, or up to an end, print it, and return the reports.
 
     Args:
         prometheus: a file that gets what the target holds then.
@@ -101,6 +101,7 @@ def apply_by_source(
         statuses = asked(lambda spark: walreplay.sources_status(spark, target, config, sources=names))
         prometheus.write({of.source: of.result for of in statuses.sources}, report.results)
     report.raise_first()
+    return report.results.values()
 
 
 def each_of(
@@ -195,9 +196,8 @@ def _write_applied(output: Screen, report: SourcesReport[RunReport]) -> None:
         if run_report is None:
             rows.append((source_report.source, "failed", None, None, None, None, None, source_report.seconds))
             continue
-        counts = values_of(run_report, ("status", "files", "transactions", "changes"))
-        lsn = values_of(run_report, ("applied_lsn",))
-        rows.append((source_report.source, *counts, len(run_report.tables), *lsn, source_report.seconds))
+        *counts, lsn = values_of(run_report, ("status", "files", "transactions", "changes", "applied_lsn"))
+        rows.append((source_report.source, *counts, len(run_report.tables), lsn, source_report.seconds))
     output.line()
     output.table(("source", "state", "files", "transactions", "changes", "tables", "LSN", "seconds"), rows)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from walreplay.archive.joining import IndexReport
     from walreplay.config import Configuration, Settings
     from walreplay.progress import Progress
-    from walreplay.report import MaintenanceReport, VerifyReport
+    from walreplay.report import MaintenanceReport, RunReport, VerifyReport
 
 _FAULTY: Final = 3  # the exit code of a verify that has found other rows, and of an audit that has found a fault
 
@@ -386,7 +386,8 @@ def _applied(
     if prometheus is not None or dry_run:
         given.pop("metrics", None)
     if config.sources and not alone:
-        apply_by_source(target, config, names, captures=captures, printing=printing, prometheus=prometheus, **given)
+        given |= {"captures": captures, "printing": printing, "prometheus": prometheus}
+        _refuse_held(apply_by_source(target, config, names, **given), printing)
         return
     place, settings = place_of(config, names, captures, alone)
     if dry_run:
@@ -396,7 +397,7 @@ def _applied(
             printing,
         )
         return
-    run_and_print(
+    report = run_and_print(
         lambda spark, progress: getattr(walreplay, command)(
             spark, captures=place, target=target, config=settings, progress=progress, **given
         ),
@@ -406,6 +407,13 @@ def _applied(
     if prometheus is not None:
         source = settings.ledger_name
         prometheus.write_applied(lambda spark: walreplay.status(spark, target, source), source)
+    _refuse_held([report], printing)
+
+
+def _refuse_held(reports: Iterable[RunReport], printing: Printing) -> None:
+    """End with 1, once all is written, if a table is held and that was asked for."""
+    if printing.strict and any(table.action == "held" for report in reports for table in report.tables):
+        raise typer.Exit(1)
 
 
 @app.command("index")

@@ -13,8 +13,6 @@ from datetime import datetime, timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
 from walreplay.cli.remedies import filled
 from walreplay.console import Screen, age, size
 from walreplay.errors import ConfigError
@@ -82,9 +80,6 @@ class Printing:
             page = Page(self.title)
             write(page)
             write_text(self.page, page.html(), "the page")
-        results = [values, *(source["report"] or {} for source in values.get("sources", ()))]
-        if self.strict and any(table["action"] == "held" for result in results for table in result.get("tables", ())):
-            raise typer.Exit(1)
 
 
 def refuse_missing(option: str, extra: str, package: str) -> None:

@@ -80,7 +80,7 @@ Index = Annotated[
     str | None,
     typer.Option(
         "--index",
-        help="The index's place; without it `index` uses _walreplay_index in the captures' folder, and `audit` none.",
+        help="The index's place; else the configuration's, or the captures' folder, where `audit` writes nothing.",
         metavar="URI|TABLE",
     ),
 ]

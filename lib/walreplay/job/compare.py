@@ -77,8 +77,7 @@ class RowComparison:
     @property
     def is_equal(self) -> bool:
         """Whether both have the same rows, each the same number of times."""
-        expected, present = self._sums
-        return expected == present
+        return self._sums[0] == self._sums[1]
 
     @cached_property
     def _sums(self) -> tuple[dict[int, tuple[int, ...]], ...]:

@@ -33,7 +33,6 @@ from walreplay.table.table_run import run_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
 _NEWEST: Final = 20  # commits, among which the newest of the ledger's own is looked for: upkeep may have followed it
 
 

@@ -5,20 +5,18 @@ import os
 import socket
 import sys
 import types
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-import typer
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 
 import walreplay
 from support.command import run_without
 from walreplay.archive.messages import FileInspection, Inspection, RelationInspection
 from walreplay.cli import explain, main, run
-from walreplay.cli.printing import Printing, write_report
+from walreplay.cli.printing import write_report
 from walreplay.console import Screen
 from walreplay.errors import CaptureError, ConfigError, MalformedMessage, TargetError
 from walreplay.ledger.status import (
@@ -687,14 +685,23 @@ def test_commands_in_errors_and_warnings_have_the_values_of_the_call(monkeypatch
 
 @pytest.mark.parametrize("is_held", [False, True])
 @pytest.mark.parametrize("by_source", [False, True])
-def test_strict_ends_with_1_if_a_table_is_held(by_source, is_held):
+def test_strict_ends_with_1_if_a_table_is_held_once_all_is_written(
+    applied, monkeypatch, tmp_path, capsys, by_source, is_held
+):
     table = TableReport("s.t", "/mirror/s/t", "held" if is_held else "merged")
     report = replace(REPORT, tables=(table,))
-    shown = (
-        SourcesReport((SourceReport("a", report, None, 1.0), SourceReport("b", None, None, 1.0)))
-        if by_source
-        else report
-    )
-    Printing(as_json=True).show(shown.to_dict(), lambda screen: None)
-    with pytest.raises(typer.Exit) if is_held else nullcontext():
-        Printing(as_json=True, strict=True).show(shown.to_dict(), lambda screen: None)
+    reports = SourcesReport((SourceReport("a", report, None, 1.0), SourceReport("b", REPORT, None, 1.0)))
+    monkeypatch.setitem(vars(walreplay), "apply", lambda *_, **__: report)
+    monkeypatch.setitem(vars(walreplay), "apply_sources", lambda *_, **__: reports)
+    written = []
+    monkeypatch.setattr("walreplay.cli.metrics.Prometheus.write", lambda self, *_: written.append(self.place))
+    monkeypatch.setattr("walreplay.cli.metrics.Prometheus.write_applied", lambda self, *_: written.append(self.place))
+    monkeypatch.setitem(vars(walreplay), "sources_status", lambda *_, **__: SourcesReport(()))
+    config = tmp_path / "a.yaml"
+    config.write_text("sources: {a: {captures: in/a}, b: {captures: in/b}}", encoding="utf-8")
+    given = ["--config", str(config)] if by_source else ["--captures", "in"]
+    place = str(tmp_path / "a.prom")
+    command = ["apply", "--target", "out", "--json", "--metrics", place, *given]
+    assert [main([*command, *strict]) for strict in ([], ["--strict"])] == [0, int(is_held)]
+    assert written == [place, place]
+    assert '"held"' in capsys.readouterr().out or not is_held
