@@ -56,7 +56,9 @@ def test_a_whole_archive_has_no_problems(name: str) -> None:
     assert [span.file for span in spans] == sorted({span.file for span in spans})
     lsns = min(span.first_lsn for span in spans), max(span.last_lsn for span in spans)
     assert lsns == (whole.first_lsn, whole.last_lsn)
-    assert 1 <= sum(span.sessions for span in spans) <= found.sessions
+    # The session begins in the first file, which has no span where nothing is committed in it.
+    begins = spans[0].file == "part000"
+    assert begins <= sum(span.sessions for span in spans) <= found.sessions
 
 
 @pytest.mark.parametrize("name", FRAMINGS)
