@@ -107,7 +107,7 @@ def watched(captures: Path, target: Path, heap: str, *, keep: bool = False, unti
     command = [sys.executable, __file__, str(captures), str(target), *([] if until is None else [until.isoformat()])]
     environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": options}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        watch = _Watch(process.pid)
+        watch = Watch(process.pid)
         output, _ = process.communicate()
         watch.stop()
     if process.returncode:
@@ -126,7 +126,7 @@ def watched(captures: Path, target: Path, heap: str, *, keep: bool = False, unti
 
 
 @dataclass
-class _Watch:
+class Watch:
     """The peaks of resident memory, in bytes, of a process's descendants."""
 
     pid: int

@@ -89,6 +89,12 @@ def _fold(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
     return folding.run(folder)
 
 
+def _verify(folder: Path, arguments: argparse.Namespace) -> list[list[Timing]]:
+    import verifying
+
+    return [group for rows in arguments.compared for group in verifying.run(folder, rows, arguments.runs)]
+
+
 SECTIONS: dict[str, tuple[str, Section]] = {
     "decode": ("Decode on one core, kernels warm", _decode),
     "apply": (
@@ -102,6 +108,7 @@ SECTIONS: dict[str, tuple[str, Section]] = {
     "archive": ("Archives of any size, 1 GB of heap", _archive),
     "backfill": ("An archive backfilled to its middle by time, 1 GB of heap", _backfill),
     "outputs": ("Mirror, history and change log, session up", _outputs),
+    "verify": ("A loaded table held against its source, a process each, 1 GB of heap", _verify),
     "start": ("A new worker process, until its first batch is decoded", _start),
 }
 
@@ -115,6 +122,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=208, help="size of each capture")
     parser.add_argument("--runs", type=int, default=5, help="runs of which the median is taken")
     parser.add_argument("--rows", type=int, default=5_000_000, help="of the large table, of which a tenth is changed")
+    parser.add_argument("--compared", type=int, nargs="+", default=[1_000_000], help="rows of tables that are verified")
     parser.add_argument("--files", type=int, default=10_000, help="how many files are archived")
     parser.add_argument("--tables", type=int, default=200, help="how many small tables")
     parser.add_argument(

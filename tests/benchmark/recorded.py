@@ -44,7 +44,7 @@ _PGBENCH: Final = (
     """,
 )
 
-_ORDERS: Final = (
+ORDERS: Final = (
     "CREATE SCHEMA shop",
     """
     CREATE TABLE shop.orders (
@@ -81,7 +81,7 @@ _ORDERS: Final = (
     """,
 )
 
-_WORKLOADS: Final = {"pgbench": _PGBENCH, "orders": _ORDERS}
+_WORKLOADS: Final = {"pgbench": _PGBENCH, "orders": ORDERS}
 
 
 def record(path: Path, kind: str, transactions: int = TRANSACTIONS) -> Path:

@@ -177,8 +177,10 @@ def _hashed(value: Column, kind: DataType) -> list[Column]:
         parts = [f.size(value), f.transform(value, lambda inner: f.struct(*_hashed(inner, element)))]
     elif isinstance(kind, StructType):
         parts = [part for field in kind.fields for part in _hashed(value.getField(field.name), field.dataType)]
+    elif isinstance(kind, (FloatType, DoubleType)):
+        parts = [value, f.when(value == 0, value.cast("string"))]  # both zeros have one hash; to write all takes longer
     else:
-        parts = [_comparable(value, kind)]
+        parts = [value]
     return [*parts, value.isNull()]
 
 

@@ -164,7 +164,7 @@ class SideBuild:
         """
         assert state.resume is not None
         context, end = self.context, state.resume.place.high_lsn
-        side_state = self._read_side()
+        side_state = self.read()
         if side_state is not None and side_state.resume is not None and side_state.resume.place.high_lsn > end:
             # The target's ledger was set back since the side target was made: runs do not go backwards.
             self._start_over(side_state)
@@ -178,7 +178,7 @@ class SideBuild:
             self._start_over(side_state)
             report = self._run(None, end)
         context.warnings.extend(text for text in report.warnings if text not in context.warnings)
-        made = self._read_side()
+        made = self.read()
         try:
             self._check_end(made, state)
         except OrderError:
@@ -203,13 +203,14 @@ class SideBuild:
 
     def staged(self) -> Load | None:
         """Return the load of rows that wait in the side target; None for none."""
-        return next(iter(self._loads(self._read_side())), None)
+        return next(iter(self._loads(self.read())), None)
 
     def _context(self) -> RunContext:
         spark, progress = self.context.spark, self.context.progress
         return RunContext.of(spark, self.side.target, self.side.settings, progress, loads=True)
 
-    def _read_side(self) -> State | None:
+    def read(self) -> State | None:
+        """Return the state of the side target's ledger."""
         return self._context().ledger.read()
 
     def _start_over(self, side_state: State | None) -> None:

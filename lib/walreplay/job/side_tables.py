@@ -132,7 +132,7 @@ class SideTables:
         made, report = self._build(side).make(state)
         steps.reached("side target made")
         locked = self.context.lock()
-        if locked is not state:
+        if locked != state:
             # Another run has ended since; only what that run has applied is read for the side target now.
             side = self.side(locked)
             assert locked is not None

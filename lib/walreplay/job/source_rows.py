@@ -63,6 +63,7 @@ class SourceRows:
 
     Attributes:
         load: of the rows into the side target, once they are staged.
+        ledger: the id of the side target's ledger then: rows that are staged anew get another one.
     """
 
     context: RunContext
@@ -70,6 +71,7 @@ class SourceRows:
     narrowed: Narrowed
     place: SourcePlace
     load: Load = field(init=False)
+    ledger: str = field(init=False)
     _side: SideBuild = field(init=False)
 
     def tables(self, state: State) -> tuple[SideTables, State]:
@@ -83,6 +85,9 @@ class SourceRows:
         side = Side(name, self.context.target.side(name), self.context.settings)
         self._side = SideBuild(self.context, self.captures, side)
         self.load = self._earlier(state) or self._staged(tables, state)
+        staged = self._side.read()
+        is_own = staged is not None and any(entry.base_lsn == self.load.at_lsn + 1 for entry in staged.tables)
+        self.ledger = staged.ledger if staged is not None and is_own else ""  # "": of rows as of another LSN by now
         tables.late_load = self._waiting(self.load)
         return tables, self._applied(state) if state.reached[0] < self.load.at_lsn else state
 
@@ -101,8 +106,8 @@ class SourceRows:
         Raises:
             TargetError: they were not.
         """
-        staged = self._side.staged()
-        if staged is None or staged.id != self.load.id:
+        staged = self._side.read()
+        if staged is None or staged.ledger != self.ledger:
             raise TargetError(
                 "somebody else verifies the same tables by the same source, and has staged rows in place of these",
                 path=self.context.target.text,
@@ -129,7 +134,7 @@ class SourceRows:
             names = frozenset(name for _, name in load.tables)
             tables.late_load = BaseStep(load, lambda _: base, described or base.described(), names)
             SideBuild(self.context, self.captures, tables.side(state), lsn).stage()
-            return self._side.staged() or load  # none: somebody else has removed it, as `check` will tell
+            return load
 
     @contextmanager
     def _base(self) -> Iterator[tuple[BaseSource, int, Description | None]]:
