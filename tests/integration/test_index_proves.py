@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 import walreplay
 from support.captures import case
@@ -17,6 +21,7 @@ from support.extent import further
 from support.framings import frame
 from support.small_mirror import row
 from support.stopped_run import StoppedError
+from walreplay.archive.index import FORMAT
 from walreplay.config import Settings
 from walreplay.errors import CaptureError
 from walreplay.protocol import messages as m
@@ -51,12 +56,23 @@ def swap(archive: Path) -> None:
     (archive / "aside").rename(archive / "part005.bin")
 
 
+def age(archive: Path) -> None:
+    """Make the index one that an older version has left: with fewer facts, and another archive's rows."""
+    index = archive / "_walreplay_index"
+    rows = DeltaTable(index).to_pyarrow_table().drop_columns(["resent"])
+    formats = pc.replace_substring_regex(rows["scanned_as"], r"^\d+", str(FORMAT - 1))
+    rows = rows.set_column(rows.schema.get_field_index("scanned_as"), "scanned_as", formats)
+    of_another = rows.set_column(rows.schema.get_field_index("archive"), "archive", pa.array(["/other"] * len(rows)))
+    write_deltalake(index, pa.concat_tables([rows, of_another]), mode="overwrite", schema_mode="overwrite")
+
+
 def cut(archive: Path, name: str) -> None:
     overwrite(archive / name, (archive / name).read_bytes()[:1000])
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "one bit flipped": (flip, "part004.bin"),
+    "one bit flipped, rows of an older version": (lambda archive: (age(archive), flip(archive)), "part004.bin"),
     "removed": (lambda archive: (archive / "part004.bin").unlink(), "part004.bin"),
     "the last removed": (lambda archive: (archive / "part007.bin").unlink(), "part007.bin"),
     "cut": (lambda archive: cut(archive, "part004.bin"), "part004.bin"),
@@ -97,7 +113,9 @@ def refusal(command: Callable[[], Any]) -> tuple[str | None, str]:
     return Path(caught.value.path or "").name, str(caught.value)
 
 
-@pytest.mark.parametrize("damage", further(DAMAGES, but=("one bit flipped", "removed", "swapped", "there twice")))
+@pytest.mark.parametrize(
+    "damage", further(DAMAGES, but=("one bit flipped, rows of an older version", "removed", "swapped", "there twice"))
+)
 def test_each_damage_is_named_by_each_command_before_anything_is_done(
     spark: SparkSession, archive: Path, sound: Path, damage: str
 ) -> None:
@@ -169,6 +187,26 @@ def test_an_index_elsewhere_proves_as_well(spark: SparkSession, archive: Path, t
     ):
         assert "not those that were indexed" in refusal(call)[1]
     assert walreplay.apply(spark, archive, tmp_path / "unproved").warnings == ()
+
+
+def test_rows_of_an_older_version_prove_until_there_are_new_ones(
+    spark: SparkSession, archive: Path, sound: Path
+) -> None:
+    last, aside = archive / "part007.bin", archive.with_name("part007.bin")
+    shutil.rmtree(archive / "_walreplay_index")
+    last.rename(aside)
+    walreplay.index(spark, archive)
+    age(archive)
+    aside.rename(last)
+    # What a run adds to it follows the older rows.
+    assert walreplay.apply(spark, archive, archive.parent / "early", {"source": str(sound / "captures")}).warnings == ()
+    assert [walreplay.index(spark, archive).files_read for _ in range(2)] == [7, 0]
+    rows = DeltaTable(archive / "_walreplay_index").to_pyarrow_table().to_pylist()
+    assert Counter((row["archive"], row["scanned_as"].split()[0]) for row in rows) == {
+        ("", str(FORMAT)): 7,
+        ("/other", str(FORMAT - 1)): 6,
+    }
+    assert all((row["resent"] is None) == (row["archive"] == "/other") for row in rows)
 
 
 def test_an_interrupted_run_proves_what_it_reads_again(

@@ -6,7 +6,7 @@ And an index in memory, with which archives are joined without Spark.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from support.reference import Transactions
@@ -161,6 +161,9 @@ class MemoryIndex:
     def proof_of(self, path: str) -> Proof:
         return self.rows[path].proof if path in self.rows else NOTHING
 
+    def proved(self, tasks: Mapping[str, ScanTask]) -> dict[str, ScanTask]:
+        return ArchiveIndex.proved(self, tasks)  # type: ignore[arg-type]
+
     def proving(self, plan: Plan) -> Plan:
         return ArchiveIndex.proving(self, plan)  # type: ignore[arg-type]
 
@@ -238,5 +241,4 @@ class _Joining(Joining):
 
     def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
         self._scanned += tasks
-        proofs = {path: replace(task, proof=self._index.proof_of(path)) for path, task in tasks.items()}
-        return scans_of(self._contents, proofs)
+        return scans_of(self._contents, self._index.proved(tasks))

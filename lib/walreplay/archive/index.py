@@ -3,7 +3,8 @@
 A row has facts of a file, and the checksum that proves its bytes.  A run scans its files itself, and what it reads has
 to agree with the rows (`ScanTask.proof`), as has its listing (`ArchiveIndex.check`).  A changed row contradicts its
 file; one that was taken out is missed in the ``stream`` of the rows behind it.  Who can write rows could make any
-digests anew: an index is as safe as its place.  Files are scanned again if it is lost or this version cannot read it.
+digests anew: an index is as safe as its place.  Rows of other versions of walreplay prove, too: of their files only the
+facts are found anew, and then they are removed.
 
 `ArchiveIndex` writes what a `Recording` has collected: by MERGE on the file's name and way, or by an append where all
 of them are new.  Of two writers at the same time one tries again.  An append and a MERGE may miss each other and leave
@@ -28,6 +29,7 @@ from pyspark.sql import functions as f
 
 from walreplay.archive.facts import FileFacts, FoundFile, Open, RelationChangeCounts
 from walreplay.config import Settings
+from walreplay.decode.files import ScanTask
 from walreplay.decode.proof import ACCEPT, NOTHING, Proof
 from walreplay.decode.scan import Until
 from walreplay.delta import statements as delta
@@ -50,7 +52,11 @@ if TYPE_CHECKING:
 
 
 FORMAT: Final = 14
-"""To be raised with each change of the facts, or of a `Resume`: files are scanned again then."""
+"""To be raised with each change of the facts, or of a `Resume`: files are scanned again then.
+
+A row of any format proves its file: what ``name``, ``length``, ``modified``, ``checksum``, ``scanned_as``, ``archive``,
+``stream`` and ``indexed_at`` mean never changes.  Other columns are added, and none is removed.
+"""
 
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 
@@ -91,13 +97,15 @@ an index elsewhere; ``stream`` is a checksum of all files up to this one, NULL w
 ``gap`` and ``resume`` are a `FoundFile`'s, the latter if it ``resumes``."""
 
 _NAMES: Final = pa.schema([("name", pa.string()), ("archive", pa.string())])
+_DOUBLES: Final = pa.schema([*_NAMES, ("scanned_as", pa.string()), ("indexed", pa.int64())])
 
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _TRIES: Final = 12
 _APPEND_TRIES: Final = 3
 
-_SAME: Final = "t.name = s.name AND t.scanned_as = s.scanned_as"
+_OF_FILE: Final = "t.name = s.name AND t.archive = s.archive"
+_SAME: Final = f"{_OF_FILE} AND t.scanned_as = s.scanned_as"
 """Targets may read an archive in several ways, and archives may share an index: none is to overwrite another's rows."""
 
 _KEPT: Final = (
@@ -304,11 +312,12 @@ class ArchiveIndex:
         self._archive = "" if is_inside else self._home
         self._how = f"{FORMAT} {settings.framing} {settings.source_codec} {self._archive}".rstrip()
         self._rows: dict[str, IndexedFile] | None = None
-        self._proved = dict[str, IndexedFile]()  # however files were read, the longest row of each
+        self._proved = dict[str, IndexedFile]()  # however files were read, and in any format, the longest row of each
+        self._doubles = list[tuple[Any, ...]]()  # rows that others of their files have taken the place of
+        self._missing_columns = list[pa.Field]()
         self._lengths = dict[str, int]()  # of the files that are listed
         self._seen: int | None = None  # the version of the table that `_rows` is of
-        self._has_doubles = self.exists = False
-        self.is_empty, self.unlinked = True, ""
+        self.exists, self.is_empty, self.unlinked = False, True, ""
 
     def name_of(self, path: str) -> str:
         """Return a file's name in the index."""
@@ -325,6 +334,10 @@ class ArchiveIndex:
         self._read()
         row = self._proved.get(self.name_of(path))
         return NOTHING if row is None else row.proof
+
+    def proved(self, tasks: Mapping[str, ScanTask]) -> dict[str, ScanTask]:
+        """Return the scans of files, by path, with what proves the files' bytes."""
+        return {path: replace(task, proof=self.proof_of(path)) for path, task in tasks.items()}
 
     def proving(self, plan: Plan, *, whole: bool = False) -> Plan:
         """Return a plan by which decoding proves the files that no scan has proved: of earlier runs, or all."""
@@ -391,10 +404,14 @@ class ArchiveIndex:
         Raises:
             TargetError: the index cannot be written to.
         """
-        if not files and not self._has_doubles:
+        if not files and not self._doubles:
             return
         self.forget([file.facts.name for file in files if file.differs])
         with index_errors(self.table.text):
+            if self._missing_columns:  # a version that has fewer has made the table
+                columns = delta.sql_schema(pa.schema(self._missing_columns))
+                with session_with(self._spark, delta.FEW_ROWS) as spark:
+                    spark.sql(f"ALTER TABLE {self.table.sql} ADD COLUMNS ({columns})").collect()
             for _ in range(_APPEND_TRIES):
                 with session_with(self._spark, delta.FEW_ROWS) as spark:
                     # It begins before the rows are read: whoever appends later than that is in conflict with it.
@@ -411,7 +428,7 @@ class ArchiveIndex:
                         if (row := kept_rows.get(file.facts.name)) is None or not row.is_of(file.facts)
                     ]
                     # An append would leave an old row beside the new one, so these are merged.
-                    is_merged = self._has_doubles or any(file.facts.name in rows for file in new_files)
+                    is_merged = bool(self._doubles) or any(file.facts.name in rows for file in new_files)
                     new_rows = self._new_rows(new_files, rows)
                     if is_merged or not new_rows:
                         break
@@ -423,7 +440,11 @@ class ArchiveIndex:
                         return
                 # Somebody else has appended; or his clock is wrong, and no number is higher than his.
                 self._rows = None
-            if new_rows or self._has_doubles:
+            if self._doubles:  # first, as a MERGE would make equals of them
+                same = f"{_SAME} AND unix_micros(t.indexed_at) = s.indexed"
+                self._merge(self._doubles, _DOUBLES, f"{same} WHEN MATCHED THEN DELETE")
+                self._doubles = []
+            if new_rows:
                 self._merge(new_rows, SCHEMA, f"{_SAME} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
 
     def add_sound(self, files: Sequence[FoundFile]) -> None:
@@ -434,8 +455,7 @@ class ArchiveIndex:
         """Remove the rows of files, however these were read."""
         if names:
             with index_errors(self.table.text):
-                on = "t.name = s.name AND t.archive = s.archive"
-                self._merge([(name, self._archive) for name in names], _NAMES, f"{on} WHEN MATCHED THEN DELETE")
+                self._merge([(name, self._archive) for name in names], _NAMES, f"{_OF_FILE} WHEN MATCHED THEN DELETE")
             self._rows = None
 
     def _new_rows(self, files: Sequence[FoundFile], rows: dict[str, IndexedFile]) -> list[tuple[Any, ...]]:
@@ -443,10 +463,10 @@ class ArchiveIndex:
         new_rows = []
         for file in files:
             facts = file.facts
-            before = rows.get(file.behind or "")
+            before = self._proved.get(file.behind or "")
             if before is not None and before.length < self._lengths.get(file.behind or "", 0):
                 file = replace(file, behind=None)  # the file in front has grown, and was not read as a whole
-            row, earlier = IndexedFile.of(file, self._how, rows), rows.get(facts.name)
+            row, earlier = IndexedFile.of(file, self._how, self._proved), rows.get(facts.name)
             if earlier is not None and earlier == replace(row, resumes=row.resumes or earlier.resumes):
                 continue
             rows[facts.name] = self._proved[facts.name] = row
@@ -466,20 +486,26 @@ class ArchiveIndex:
             self.exists = delta.exists(spark, self.table)
             rows: list[Any] = []
             if self.exists:  # other archives may share the index
-                kept = delta.read(spark, self.table).where(f.col("archive") == f.lit(self._archive))
+                table = delta.read(spark, self.table)
+                self._missing_columns = [field for field in SCHEMA if field.name not in table.columns]
+                kept = delta.shaped(table.where(f.col("archive") == f.lit(self._archive)), delta.spark_schema(SCHEMA))
                 rows = kept.selectExpr(*_KEPT).collect()
-        for row in sorted(rows, key=lambda row: row.indexed):  # of two rows of a file the later one counts
+        rows.sort(key=lambda row: row.indexed)  # of two rows of a file the later one counts
+        for row in rows:
             values = row.asDict()
             name, _, warnings = map(values.pop, ("name", "indexed", "warnings"))
-            indexed = IndexedFile(**values, warnings=tuple(warnings))
+            indexed = IndexedFile(**values, warnings=tuple(warnings or ()))  # None: the row has no such column
             if row.scanned_as == self._how:
                 result[name] = indexed
-            if row.scanned_as.startswith(f"{FORMAT} "):
-                longest = proved.get(name)
-                proved[name] = indexed if longest is None or longest.length <= indexed.length else longest
-        is_old = any(not row.scanned_as.startswith(f"{FORMAT} ") for row in rows)  # useless to this version
+            longest = proved.get(name)
+            proved[name] = indexed if longest is None or longest.length <= indexed.length else longest
+        newest = {row.name: row for row in rows if row.scanned_as == self._how}
+        self._doubles = [
+            (row.name, self._archive, row.scanned_as, row.indexed)
+            for row in rows
+            if row.name in newest and _is_replaced(row, newest[row.name])
+        ]
         self._rows, self._proved, self.is_empty = result, proved, not proved
-        self._has_doubles = len(result) < sum(row.scanned_as == self._how for row in rows) or is_old
         return result
 
     def _version(self) -> int | None:
@@ -497,22 +523,18 @@ class ArchiveIndex:
                         spark.sql(f"MERGE INTO {self.table.sql} AS t USING {view} AS s ON {on}").collect()
                     finally:
                         spark.catalog.dropTempView(view)
-                    if self._has_doubles:
-                        self._remove_doubles(spark)
                 return
             except Exception as error:
                 if not tries_left or not delta.is_conflict(error):
                     raise
                 time.sleep(random.uniform(0.1, 1.0))  # so that two writers do not meet again
 
-    def _remove_doubles(self, spark: SparkSession) -> None:
-        """Remove all but the newest of the rows of a file, and those that another version of walreplay has left."""
-        newest = f"SELECT name, scanned_as, max(indexed_at) AS newest FROM {self.table.sql} GROUP BY name, scanned_as"
-        spark.sql(
-            f"MERGE INTO {self.table.sql} AS t USING ({newest}) AS s ON {_SAME} "
-            f"AND (t.indexed_at < s.newest OR NOT startswith(t.scanned_as, '{FORMAT} ')) WHEN MATCHED THEN DELETE"
-        ).collect()
-        self._has_doubles = False
+
+def _is_replaced(row: Any, newest: Any) -> bool:
+    """Return whether a file's newest row makes an earlier one needless: of the same way, or of another format."""
+    is_of_format = row.scanned_as.startswith(f"{FORMAT} ")
+    is_needless = row.scanned_as == newest.scanned_as or (not is_of_format and row.length <= newest.length)
+    return bool(is_needless and row.indexed < newest.indexed)
 
 
 def list_beside(

@@ -176,9 +176,8 @@ class Joining:
         return ScanTask(framing=framing, first=is_first, codec=self._codec, length=file.length)
 
     def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
-        if self._write_rows is not None or self._index.exists:
-            tasks = {path: replace(task, proof=self._index.proof_of(path)) for path, task in tasks.items()}
-        return scan_each(self._spark, tasks)
+        is_proved = self._write_rows is not None or self._index.exists
+        return scan_each(self._spark, self._index.proved(tasks) if is_proved else tasks)
 
     def _scan(self, file: CaptureFile, task: ScanTask) -> FileScan:
         """Scan a file from a place that is known by now."""

@@ -428,9 +428,7 @@ class Scanning:
         return scan
 
     def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
-        if self._index is not None:
-            tasks = {path: replace(task, proof=self._index.proof_of(path)) for path, task in tasks.items()}
-        return scan_each(self._run.session, tasks)
+        return scan_each(self._run.session, tasks if self._index is None else self._index.proved(tasks))
 
 
 def check_times(plan: Plan) -> None:
