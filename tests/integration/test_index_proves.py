@@ -166,8 +166,14 @@ def test_what_is_wrong_may_be_gone_on_over_or_taken_into_the_index(spark: SparkS
     # The oldest are cleared away: what remains need not be read for that.
     for name in ("part001.bin", "part002.bin"):
         (archive / name).unlink()
-    assert "part001.bin" in refusal(lambda: walreplay.index(spark, archive))[1]
-    assert walreplay.index(spark, archive, config=allowing).files_read == 0
+    assert "walreplay index --cleared" in refusal(lambda: walreplay.index(spark, archive))[1]
+    # That is no leave for what else is gone.
+    shutil.move(archive / "part005.bin", archive.parent)
+    assert refusal(lambda: walreplay.index(spark, archive, cleared=True))[0] == "part005.bin"
+    shutil.move(archive.parent / "part005.bin", archive)
+    report = walreplay.index(spark, archive, cleared=True)
+    named = [Path(text.partition(":")[0]).name for text in report.warnings]
+    assert (report.files_read, named) == (0, ["part001.bin", "part002.bin"])
     assert walreplay.index(spark, archive).warnings == ()
 
 

@@ -42,16 +42,15 @@ from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.session.failures import failure_of, is_refused
 from walreplay.session.isolation import one_name, session_with
 from walreplay.session.reach import folder_of
-from walreplay.spark.captures import INDEX_FOLDER, CaptureFile, list_captures, root_of
+from walreplay.spark.captures import GLOB, INDEX_FOLDER, CaptureFile, list_captures, root_of
 from walreplay.stream.plan import Plan, Resume
 from walreplay.writing.by_files import choose_writer
-from walreplay.writing.by_statements import Append
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-FORMAT: Final = 14
+FORMAT: Final = 15
 """To be raised with each change of the facts, or of a `Resume`: files are scanned again then.
 
 A row of any format proves its file: what ``name``, ``length``, ``modified``, ``checksum``, ``scanned_as``, ``archive``,
@@ -115,11 +114,10 @@ _KEPT: Final = (
 )
 
 _GONE: Final = "the file was indexed, and is gone or empty"
+_ACCEPT_CLEARED: Final = "or, if the oldest files were cleared away on purpose: walreplay index --cleared"
 _STRANGE: Final = "the file was not indexed, and is among files that were, with nothing between them then"
 
 _APPENDS: Final = "walreplay index"  # What appends are numbered for, so that of two at the same time one fails
-
-_GLOB: Final = re.compile(r"[\[\]{}*?\\]")
 
 _REMEDY: Final = "Delete it, and walreplay index makes it again; or give another place as `index` in the configuration"
 _DENIED_REMEDY: Final = "Give a place where it may be written as `index` in the configuration"
@@ -130,7 +128,7 @@ def home_of(captures: str, files: Sequence[CaptureFile]) -> str:
     root = root_of(captures)
     parts = root.split("/")
     # A folder's name may have such characters, too: then files lie below the root as it is written.
-    first = next((number for number, part in enumerate(parts) if _GLOB.search(part)), None)
+    first = next((number for number, part in enumerate(parts) if GLOB.search(part)), None)
     if first is not None and not any(_plain(file.path).startswith(f"{_plain(root)}/") for file in files):
         return "/".join(parts[:first])
     if len(files) == 1 and _plain(files[0].path) == _plain(root):
@@ -281,6 +279,10 @@ class IndexedFileGone(OrderError):
     """A file that the index has is not there."""
 
 
+class OldestFileGone(IndexedFileGone):
+    """Nor is any file in front of it."""
+
+
 class ArchiveIndex:
     """The index of one archive.
 
@@ -312,12 +314,12 @@ class ArchiveIndex:
         self._archive = "" if is_inside else self._home
         self._how = f"{FORMAT} {settings.framing} {settings.source_codec} {self._archive}".rstrip()
         self._rows: dict[str, IndexedFile] | None = None
-        self._proved = dict[str, IndexedFile]()  # however files were read, and in any format, the longest row of each
-        self._doubles = list[tuple[Any, ...]]()  # rows that others of their files have taken the place of
-        self._missing_columns = list[pa.Field]()
+        self._proved = dict[str, IndexedFile]()  # however files were read, in any format, the longest row of each
+        self._doubles = list[tuple[Any, ...]]()  # rows of files that have a later one
         self._lengths = dict[str, int]()  # of the files that are listed
         self._seen: int | None = None  # the version of the table that `_rows` is of
-        self.exists, self.is_empty, self.unlinked = False, True, ""
+        self._lacks_columns = self.exists = False
+        self.is_empty, self.unlinked = True, ""
 
     def name_of(self, path: str) -> str:
         """Return a file's name in the index."""
@@ -357,11 +359,12 @@ class ArchiveIndex:
         self._lengths = {name: file.length for name, file in listed.items()}
         proved = {name: row for name, row in self._proved.items() if name in listed or self._would_list(name)}
         times = {name: entry.modified for entries in (proved, listed) for name, entry in entries.items()}
-        errors, unproved, stream = list[CaptureError](), list[CaptureError](), None
+        errors, unproved, stream, is_oldest = list[CaptureError](), list[CaptureError](), None, True
         unknown = {file.length: name for name, file in listed.items() if name not in proved}
         for name in sorted(times, key=lambda name: sort_key(self._settings.file_order, name, times[name])):
             row, file = proved.get(name), listed.get(name)
             path = f"{self._home}/{name}" if file is None else file.path
+            is_oldest = is_oldest and file is None
             if row is None:
                 unproved.append(NotACapture(_STRANGE, path=path, remedy=f"Take it out of the captures; {ACCEPT}"))
                 continue
@@ -373,7 +376,8 @@ class ArchiveIndex:
             if file is None:
                 other = unknown.get(row.length)
                 problem = f"{_GONE}; {other}, which was not, has as many bytes" if other else _GONE
-                errors.append(IndexedFileGone(problem, path=path, remedy=f"Bring it back under its name; {ACCEPT}"))
+                gone, accept = (OldestFileGone, _ACCEPT_CLEARED) if is_oldest else (IndexedFileGone, ACCEPT)
+                errors.append(gone(problem, path=path, remedy=f"Bring it back under its name; {accept}"))
             elif file.length != row.length:
                 problem = f"the file had {row.length:,} bytes when it was indexed, and has {file.length:,}"
                 error = CaptureError(problem, path=path, remedy=f"Restore it; {ACCEPT}")
@@ -408,10 +412,6 @@ class ArchiveIndex:
             return
         self.forget([file.facts.name for file in files if file.differs])
         with index_errors(self.table.text):
-            if self._missing_columns:  # a version that has fewer has made the table
-                columns = delta.sql_schema(pa.schema(self._missing_columns))
-                with session_with(self._spark, delta.FEW_ROWS) as spark:
-                    spark.sql(f"ALTER TABLE {self.table.sql} ADD COLUMNS ({columns})").collect()
             for _ in range(_APPEND_TRIES):
                 with session_with(self._spark, delta.FEW_ROWS) as spark:
                     # It begins before the rows are read: whoever appends later than that is in conflict with it.
@@ -420,21 +420,20 @@ class ArchiveIndex:
                     append = writer.begin_append(spark, delta.TableDefinition(self.table, SCHEMA), create=is_new)
                     if self._seen is None or self._seen != self._version():  # somebody may have written since
                         self._rows = None
-                    rows = self._read()
-                    kept_rows = {} if renews else rows
-                    new_files = [
-                        file
-                        for file in files
-                        if (row := kept_rows.get(file.facts.name)) is None or not row.is_of(file.facts)
-                    ]
+                    names = {*self._read()}
+                    new_rows = self._new_rows(files, renews=renews)
                     # An append would leave an old row beside the new one, so these are merged.
-                    is_merged = bool(self._doubles) or any(file.facts.name in rows for file in new_files)
-                    new_rows = self._new_rows(new_files, rows)
+                    is_merged = self._doubles or self._lacks_columns or not names.isdisjoint(row[0] for row in new_rows)
                     if is_merged or not new_rows:
                         break
                     append.write_rows(new_rows)
-                    # A later append has a higher number, by whomever.
-                    if _is_committed(append, delta.CommitId(_APPENDS, time.time_ns() // 1000)):
+                    try:  # a later append has a higher number, by whomever
+                        version = append.commit(delta.CommitId(_APPENDS, time.time_ns() // 1000), follows=False)
+                    except Exception as error:
+                        if not delta.is_conflict(error):  # somebody has appended since the writer was opened
+                            raise
+                        version = None
+                    if version is not None:  # else it is not certain that the rows are there
                         if self._seen is not None and self._version() == self._seen + 1:  # nobody else has written
                             self._seen += 1
                         return
@@ -458,16 +457,17 @@ class ArchiveIndex:
                 self._merge([(name, self._archive) for name in names], _NAMES, f"{_OF_FILE} WHEN MATCHED THEN DELETE")
             self._rows = None
 
-    def _new_rows(self, files: Sequence[FoundFile], rows: dict[str, IndexedFile]) -> list[tuple[Any, ...]]:
+    def _new_rows(self, files: Sequence[FoundFile], *, renews: bool) -> list[tuple[Any, ...]]:
         """Return the rows of files that are not there yet, and add them to those that are."""
-        new_rows = []
+        rows, new_rows = self._read(), list[tuple[Any, ...]]()
         for file in files:
             facts = file.facts
             before = self._proved.get(file.behind or "")
             if before is not None and before.length < self._lengths.get(file.behind or "", 0):
                 file = replace(file, behind=None)  # the file in front has grown, and was not read as a whole
             row, earlier = IndexedFile.of(file, self._how, self._proved), rows.get(facts.name)
-            if earlier is not None and earlier == replace(row, resumes=row.resumes or earlier.resumes):
+            is_kept = earlier is not None and not renews and earlier.is_of(facts)
+            if is_kept or (earlier and earlier == replace(row, resumes=row.resumes or earlier.resumes)):
                 continue
             rows[facts.name] = self._proved[facts.name] = row
             values = list(astuple(facts))
@@ -481,13 +481,14 @@ class ArchiveIndex:
         """Return the rows, by name; what could not be read is read again by the next call."""
         if self._rows is not None:
             return self._rows
-        result, proved, self._seen = dict[str, IndexedFile](), dict[str, IndexedFile](), self._version()
+        result, proved, newest = dict[str, IndexedFile](), dict[str, IndexedFile](), dict[str, Any]()
+        self._seen, ours = self._version(), f"{FORMAT} "
         with index_errors(self.table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
             self.exists = delta.exists(spark, self.table)
             rows: list[Any] = []
             if self.exists:  # other archives may share the index
                 table = delta.read(spark, self.table)
-                self._missing_columns = [field for field in SCHEMA if field.name not in table.columns]
+                self._lacks_columns = not {*SCHEMA.names} <= {*table.columns}  # an older version has made it
                 kept = delta.shaped(table.where(f.col("archive") == f.lit(self._archive)), delta.spark_schema(SCHEMA))
                 rows = kept.selectExpr(*_KEPT).collect()
         rows.sort(key=lambda row: row.indexed)  # of two rows of a file the later one counts
@@ -496,14 +497,14 @@ class ArchiveIndex:
             name, _, warnings = map(values.pop, ("name", "indexed", "warnings"))
             indexed = IndexedFile(**values, warnings=tuple(warnings or ()))  # None: the row has no such column
             if row.scanned_as == self._how:
-                result[name] = indexed
+                result[name], newest[name] = indexed, row
             longest = proved.get(name)
             proved[name] = indexed if longest is None or longest.length <= indexed.length else longest
-        newest = {row.name: row for row in rows if row.scanned_as == self._how}
         self._doubles = [
             (row.name, self._archive, row.scanned_as, row.indexed)
             for row in rows
-            if row.name in newest and _is_replaced(row, newest[row.name])
+            if (last := newest.get(row.name)) is not None and row.indexed < last.indexed
+            if row.scanned_as == self._how or (not row.scanned_as.startswith(ours) and row.length <= last.length)
         ]
         self._rows, self._proved, self.is_empty = result, proved, not proved
         return result
@@ -520,7 +521,8 @@ class ArchiveIndex:
                 with session_with(self._spark, delta.FEW_ROWS_REWRITTEN) as spark:
                     delta.local_rows(spark, rows, schema).createOrReplaceTempView(view)
                     try:
-                        spark.sql(f"MERGE INTO {self.table.sql} AS t USING {view} AS s ON {on}").collect()
+                        merge = "MERGE WITH SCHEMA EVOLUTION INTO"  # an older version may have made the table
+                        spark.sql(f"{merge} {self.table.sql} AS t USING {view} AS s ON {on}").collect()
                     finally:
                         spark.catalog.dropTempView(view)
                 return
@@ -528,13 +530,6 @@ class ArchiveIndex:
                 if not tries_left or not delta.is_conflict(error):
                     raise
                 time.sleep(random.uniform(0.1, 1.0))  # so that two writers do not meet again
-
-
-def _is_replaced(row: Any, newest: Any) -> bool:
-    """Return whether a file's newest row makes an earlier one needless: of the same way, or of another format."""
-    is_of_format = row.scanned_as.startswith(f"{FORMAT} ")
-    is_needless = row.scanned_as == newest.scanned_as or (not is_of_format and row.length <= newest.length)
-    return bool(is_needless and row.indexed < newest.indexed)
 
 
 def list_beside(
@@ -549,23 +544,19 @@ def list_beside(
     return files, index, index.check(files)
 
 
-def allowed(errors: Sequence[CaptureError], settings: Settings) -> list[str]:
-    """Return as warnings what a listing has that is wrong beside its index; raise it if gaps are not allowed."""
-    if errors and not settings.allow_gaps:
-        if len(errors) > 1:
-            errors[0].problem += f" ({len(errors) - 1:,} more are not as indexed; walreplay audit names all)"
-        raise errors[0]
-    return [f"{error.path}: {error.problem} (gaps are allowed)" for error in errors]
+def allowed(errors: Sequence[CaptureError], settings: Settings, *, cleared: bool = False) -> list[str]:
+    """Return as warnings what a listing has that is wrong beside its index; raise it if that is not allowed.
 
-
-def _is_committed(append: Append, commit: delta.CommitId) -> bool:
-    """Commit an append; return whether it is certain that it is there."""
-    try:
-        return append.commit(commit, follows=False) is not None
-    except Exception as error:
-        if not delta.is_conflict(error):  # a conflict: somebody has appended since the writer was opened
-            raise
-        return False
+    Args:
+        cleared: the oldest files may be gone, whether gaps are allowed or not.
+    """
+    accepted = CaptureError if settings.allow_gaps else OldestFileGone if cleared else ()
+    refused = [error for error in errors if not isinstance(error, accepted)]
+    if refused:
+        if len(refused) > 1:
+            refused[0].problem += f" ({len(refused) - 1:,} more are not as indexed; walreplay audit names all)"
+        raise refused[0]
+    return [f"{error.path}: {error.problem} (allowed)" for error in errors]
 
 
 @contextmanager

@@ -39,7 +39,7 @@ from walreplay.report import JsonResult
 from walreplay.session import steps
 from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import own_session, quiet_queries, set_for_a_while
-from walreplay.spark.captures import CaptureFile, confirm_holes, scan_each
+from walreplay.spark.captures import CaptureFile, confirm_holes, in_parts, scan_each
 from walreplay.stream.duplicates import DuplicateFileError
 from walreplay.stream.plan import Resume
 from walreplay.stream.stitch import Stitch, end_of
@@ -130,7 +130,7 @@ class Joining:
             TargetError: the index cannot be read or written.
         """
         self._progress.stage("scan", len(self.files))
-        for part in self._parts():
+        for part in in_parts(self.files, lambda count, size: count >= _MOST_FILES or size >= _MOST_BYTES):
             try:
                 scanned = self._scan_each({file.path: self._task(file) for file in part})
                 for file in part:
@@ -141,17 +141,6 @@ class Joining:
                 # Also in front of what cannot be read, which may be brought anew.
                 self._write()
             steps.reached("part indexed")
-
-    def _parts(self) -> Iterator[list[CaptureFile]]:
-        part, size = list[CaptureFile](), 0
-        for file in self.files:
-            size += file.length
-            if part and (len(part) >= _MOST_FILES or size > _MOST_BYTES):
-                yield part
-                part, size = [], file.length
-            part.append(file)
-        if part:
-            yield part
 
     def _write(self) -> None:
         files = self._recording.taken()
@@ -211,7 +200,7 @@ class Joining:
             raise OrderError(hole.describe(), path=file.path, remedy=HOLE_REMEDY)
         facts = None
         if scan is not None and row is None:  # else what comes before it was not read, and is in its row
-            gaps = [*map(str, self._gaps), *([] if hole is None else [_warning_of(file, hole)])]
+            gaps = [*map(str, self._gaps), *([] if hole is None else [_warning_of(file, hole.describe())])]
             again = file is self.files[-1] and not self._ends_well()
             facts = self._recording.take(self.stitch, file, scan, resumes=resumes, gaps=gaps, again=again)
         return Joined(file, facts, self.stitch, start_place, tuple(self._gaps), hole, differs)
@@ -323,8 +312,8 @@ class Joining:
         return scan
 
 
-def _warning_of(file: CaptureFile, hole: Hole) -> str:
-    return f"{file.path}: {hole.describe()} (gaps are allowed)"
+def _warning_of(file: CaptureFile, problem: str) -> str:
+    return f"{file.path}: {problem} (gaps are allowed)"
 
 
 def not_joined(error: CaptureError, stitch: Stitch, remedy: str) -> CaptureError:
@@ -441,6 +430,8 @@ def index(
     index: str | os.PathLike[str] | None = None,
     config: str | os.PathLike[str] | Mapping[str, Any] | Settings | None = None,
     progress: Progress | None = None,
+    *,
+    cleared: bool = False,
 ) -> IndexReport:
     """Read the capture files that are new or have grown, and write down what is in each.
 
@@ -454,13 +445,14 @@ def index(
             the captures' folder.
         config: as `walreplay.apply` takes it; how files are found and read is what counts.
         progress: told how far it is.
+        cleared: the archive's oldest files may be gone: they are named, and taken out of the index.
 
     Raises:
         WalReplayError: what stopped it: captures are damaged or missing, or the index cannot be written.
     """
     began, settings = time.monotonic(), make_settings(config)
     with archive_of(spark, captures, index, settings, progress) as archive:
-        warnings = allowed(archive.errors, settings)
+        warnings = allowed(archive.errors, settings, cleared=cleared)
         archive.index.forget([archive.index.name_of(error.path or "") for error in archive.errors])
         rows, resume = archive.certain()
         joining = Joining(archive, lenient=settings.allow_gaps, write=archive.index.add, rows=rows, resume=resume)
@@ -468,10 +460,8 @@ def index(
         warnings += (text for row in rows for text in row.warnings)
         for joined in joining.run():
             warnings += (str(gap) for gap in joined.gaps)
-            if joined.differs is not None:
-                warnings.append(f"{joined.file.path}: {joined.differs.problem} (gaps are allowed)")
-            if joined.hole is not None:
-                warnings.append(_warning_of(joined.file, joined.hole))
+            problems = joined.differs and joined.differs.problem, joined.hole and joined.hole.describe()
+            warnings += (_warning_of(joined.file, problem) for problem in problems if problem)
             if joined.facts is not None:
                 files.append(joined.facts)
         if joining.unwritten is not None:

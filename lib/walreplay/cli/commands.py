@@ -28,6 +28,7 @@ from walreplay.cli.running import (
     AcceptChangedTables,
     AllowGaps,
     Captures,
+    Cleared,
     Config,
     DryRun,
     Html,
@@ -423,6 +424,7 @@ def index_command(
     config: Config = None,
     source: Sources = None,
     allow_gaps: AllowGaps = False,
+    cleared: Cleared = False,
     as_json: Json = False,
     report_file: Report = None,
     quiet: Quiet = False,
@@ -432,7 +434,7 @@ def index_command(
     _refuse_common(index, loaded_config, source)
 
     def work(spark: Any, place: str, settings: Settings, progress: Progress) -> IndexReport:
-        return walreplay.index(spark, place, index, settings, progress)
+        return walreplay.index(spark, place, index, settings, progress, cleared=cleared)
 
     list(each_of(loaded_config, source, captures, work, write_index, Printing(as_json, report_file, quiet)))
 

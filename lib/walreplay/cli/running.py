@@ -109,6 +109,7 @@ Target = Annotated[
 AllowGaps = Annotated[
     bool, typer.Option("--allow-gaps", help="Continue where something is missing; incomplete transactions are named.")
 ]
+Cleared = Annotated[bool, typer.Option("--cleared", help="Take the oldest files, if they are gone, out of the index.")]
 AcceptChangedTables = Annotated[
     bool, typer.Option("--accept-changed-tables", help="Continue from tables that somebody else has changed.")
 ]

@@ -7,10 +7,10 @@ Times need not rise (a clock may go back): the first commit that is later than t
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
@@ -423,9 +423,11 @@ def _part(summary: Summary, stretch: Stretch, *, data: bytes | None = None, base
 
 
 def fingerprint(data: bytes | memoryview, size: int) -> int:
-    """Check sums of the first 64 KiB and of the last 64 KiB of a file's first ``size`` bytes."""
+    """Return 64 bits of the SHA-256 of the first 64 KiB and of the last 64 KiB of a file's first ``size`` bytes."""
     view = memoryview(data)[:size]
-    return zlib.crc32(view[-FINGERPRINT_BYTES:], zlib.crc32(view[:FINGERPRINT_BYTES]))
+    digest = sha256(view[:FINGERPRINT_BYTES])
+    digest.update(view[FINGERPRINT_BYTES:][-FINGERPRINT_BYTES:])
+    return int.from_bytes(digest.digest()[:8], "big", signed=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -321,7 +321,7 @@ class FileScan:
         length: the file's size in bytes, as stored.
         size: its size in bytes, decompressed.
         compression: how it is compressed; None if it is not.
-        fingerprint: checksums of its beginning and end, to notice that it has changed.
+        fingerprint: a checksum of its beginning and end, to notice that it has changed.
         checksum: of the whole file (`walreplay.decode.proof`), if it was scanned from its first byte beside an index.
         differs: its bytes are not those that the index knows.
         head: the bytes before a guessed start, which continue the file before; None if they are too many.

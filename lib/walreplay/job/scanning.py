@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from hashlib import sha256
 from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,13 +32,13 @@ from walreplay.errors import (
     WalReplayError,
 )
 from walreplay.job.context import RunContext
-from walreplay.ledger.state import SeenFiles, State
+from walreplay.ledger.state import State
 from walreplay.listing import missing_numbers, sort_key, uncompressed
 from walreplay.lsn import to_datetime
 from walreplay.protocol.framing import Framing
 from walreplay.session import steps
 from walreplay.session.session import local_cores
-from walreplay.spark.captures import CaptureFile, confirm_holes, name_in, root_of, scan_each
+from walreplay.spark.captures import CaptureFile, confirm_holes, in_parts, name_in, root_of, scan_each
 from walreplay.stream.duplicates import DuplicateFileError
 from walreplay.stream.plan import Plan, Resume
 from walreplay.stream.stitch import Stitch
@@ -161,7 +161,7 @@ class NewFiles:
 
     def _check_earlier(self, earlier: Sequence[CaptureFile], state: State, resume: Resume) -> None:
         """Refuse new files that sort before what was applied, and applied files that have changed."""
-        if _sum_of(self.captures, earlier) == state.seen:  # the usual case: one sum, and no read of the ledger's files
+        if not earlier or seen_files(self.captures, earlier, earlier[-1].path) == state.seen:  # as mostly
             return
         old_root, new_root = root_of(state.captures), root_of(self.captures)
         files = self.files
@@ -216,19 +216,12 @@ class NewFiles:
         return {hole.after: hole.describe() for hole in confirm_holes(self.session, holes)}
 
 
-def seen_files(captures: str, files: Sequence[CaptureFile], last: str) -> SeenFiles:
-    """Sum up a listing, up to the last file that was read."""
-    count = next(number for number, file in enumerate(files, 1) if file.path == last)
-    return _sum_of(captures, files[:count])
-
-
-def _sum_of(captures: str, files: Sequence[CaptureFile]) -> SeenFiles:
-    """Sum up a listing: name and length of each file, without the length of the newest, which may grow."""
+def seen_files(captures: str, files: Sequence[CaptureFile], last: str) -> str:
+    """Hash a listing up to the last file that was read: names and lengths, but not that one's, which may grow."""
     root = root_of(captures)
-    names = [name_in(root, file.path) for file in files]
-    lengths = [file.length for file in files[:-1]] + [0] * bool(files)  # zero, as it may grow
-    parts = zip(names, lengths, strict=True)
-    return SeenFiles(len(files), sum(zlib.crc32(f"{name}\0{length}".encode()) for name, length in parts))
+    earlier = takewhile(lambda file: file.path != last, files)
+    parts = [(name_in(root, file.path), file.length) for file in earlier]
+    return sha256(repr((parts, name_in(root, last))).encode()).hexdigest()
 
 
 _NOT_JOINED_REMEDY: Final = (
@@ -327,15 +320,10 @@ class Scanning:
         count = self._files_to_end(self._until)
         if count:
             yield files[:count]
-        part, size = list[CaptureFile](), 0
-        for file in files[count:]:
-            part.append(file)
-            size += file.length
-            if len(part) >= least and (size >= _LEAST_BYTES or len(part) >= _MOST_FILES):
-                yield part
-                part, size = [], 0
-        if part:
-            yield part
+        yield from in_parts(
+            files[count:],
+            lambda number, size: number >= least and (size >= _LEAST_BYTES or number >= _MOST_FILES),
+        )
 
     def _files_to_end(self, until: Until) -> int:
         """Return how many files there are up to the run's end, by the index; 0 if it does not tell."""

@@ -252,17 +252,6 @@ SCHEMA: Final = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class SeenFiles:
-    """The files up to a place in the order, as a count and a sum over their paths.
-
-    A file that appears among them later has come too late.  The sum shows it, without keeping the paths.
-    """
-
-    count: int = 0
-    total: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Load:
     """What a base load brings to tables.
 
@@ -353,6 +342,7 @@ class State:
         run: the newest run's number.
         plan, load, rebuild: what the run does, one of them by its phase (`WORK`).
         resume: where the next run starts, once it is `APPLIED`.
+        seen: a hash of the names and lengths of all files that were read: who appears among them later is too late.
         tables: what is known of all mirror tables that were ever written to.
         places: the places, as the ledger has them, that the run at work takes for its tables, and that no other source
             of the same target may take.
@@ -370,7 +360,7 @@ class State:
     finished_at: datetime | None = None
     plan: Plan | None = None
     resume: Resume | None = None
-    seen: SeenFiles = SeenFiles()
+    seen: str = ""
     tables: tuple[MirrorEntry, ...] = ()
     places: tuple[str, ...] = ()
     vacated: bool = False
@@ -440,7 +430,7 @@ def now() -> datetime:
 
 
 # Columns of the row that are fields of `State` as they are.
-_AS_THEY_ARE: Final = ("ledger", "source", "run", "captures", "files", "bytes", "vacated", "awaiting")
+_AS_THEY_ARE: Final = ("ledger", "source", "run", "captures", "files", "bytes", "seen", "vacated", "awaiting")
 
 
 def values_of(state: State, holder: Holder | None, target: Target) -> dict[str, Any]:
@@ -451,7 +441,6 @@ def values_of(state: State, holder: Holder | None, target: Target) -> dict[str, 
         "format": FORMAT,
         "plan": work and to_json(work),
         "resume": state.resume and to_json(state.resume),
-        "seen": to_json(state.seen),
         "tables": [to_json(placed(entry, target.relative)) for entry in state.tables],
         "places": list(state.places),
         "holder": holder and to_json(holder),
@@ -470,7 +459,6 @@ def state_of(row: Mapping[str, Any], target: Target) -> State:
         load=from_json(Load, plan) if phase == LOADING else None,
         rebuild=from_json(Rebuild, plan).placed(target.absolute) if phase == REBUILDING else None,
         resume=None if resume is None else from_json(Resume, resume),
-        seen=from_json(SeenFiles, row["seen"]),
         tables=tuple(placed(from_json(MirrorEntry, text), target.absolute) for text in row["tables"]),
         places=tuple(row["places"]),
     )

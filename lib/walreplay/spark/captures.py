@@ -9,7 +9,7 @@ import json
 import os
 import pickle
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch, fnmatchcase
 from functools import partial
@@ -142,7 +142,7 @@ _FILES_A_TASK: Final = 4
 _BYTES_A_TASK: Final = 32 << 20
 _TASKS_A_CORE: Final = 4
 
-_GLOB = re.compile(r"[\[\]{}*?\\]")
+GLOB: Final = re.compile(r"[\[\]{}*?\\]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 INDEX_FOLDER: Final = "_walreplay_index"
@@ -160,6 +160,19 @@ class CaptureFile:
     path: str
     length: int
     modified: int
+
+
+def in_parts(files: Iterable[CaptureFile], is_full: Callable[[int, int], bool]) -> Iterator[list[CaptureFile]]:
+    """Divide files into parts, each of as few as are enough by their number and their bytes."""
+    part, size = list[CaptureFile](), 0
+    for file in files:
+        part.append(file)
+        size += file.length
+        if is_full(len(part), size):
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 def root_of(captures: str) -> str:
@@ -267,7 +280,7 @@ def _is_not_found(error: Exception) -> bool:
 
 
 def _is_glob(path: str) -> bool:
-    return not Path(path).exists() and _GLOB.search(path) is not None
+    return not Path(path).exists() and GLOB.search(path) is not None
 
 
 def read_files(spark: SparkSession, paths: Sequence[str], size: int) -> DataFrame | StoredFiles:

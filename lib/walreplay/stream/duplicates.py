@@ -289,5 +289,6 @@ def _duplicate(path: str, other: str) -> DuplicateFileError:
     return DuplicateFileError(
         f"the file holds the same bytes as {other}",
         path=path,
-        remedy="Remove one of them, or leave it out by `file_pattern`",
+        remedy="Remove one of them, or leave it out by `file_pattern`; if the server has sent both (a transaction of "
+        "equal rows), join them to one file",
     )

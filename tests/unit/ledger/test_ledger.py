@@ -22,7 +22,6 @@ from walreplay.ledger.state import (
     WORK,
     Load,
     Rebuild,
-    SeenFiles,
     State,
     values_of,
 )
@@ -51,7 +50,7 @@ PLAN = Plan(
 )
 LOAD = Load("a load", 4, ((3, "s.t3"),), "/base")
 REBUILD = Rebuild("a rebuild", "0f", ())
-SEEN = SeenFiles(1, 2)
+SEEN = "1f"
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -98,6 +99,43 @@ def test_the_same_bytes_twice_in_a_session_are_refused(kind: str) -> None:
         with pytest.raises(DuplicateFileError, match="the same bytes as") as caught:
             ids(files_of(*parts))
         assert caught.value.remedy
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_files_that_a_server_has_sent_are_taken_as_one(kind: str) -> None:
+    first, second, third = KINDS[kind]
+    rows_sent = sum(isinstance(message, m.Insert) for message in second)
+    joined = ids(files_of(first, [*second, *second], third))
+    assert len(joined) == len(ids(files_of(first, second, third))) + rows_sent
+
+
+def equal_in_crc_32(content: bytes, digits: int) -> bytes:
+    """Return other bytes with the same CRC-32: of 40 digits some are 1 in place of 0."""
+    basis = dict[int, tuple[int, int]]()  # CRC-32 is linear: what digits change in it, by the highest bit of that
+    for number in range(40):
+        change = zlib.crc32(flipped(content, digits, 1 << number)) ^ zlib.crc32(content)
+        digits_changed = 1 << number
+        while change.bit_length() in basis:
+            other, other_digits = basis[change.bit_length()]
+            change, digits_changed = change ^ other, digits_changed ^ other_digits
+        if not change:
+            return flipped(content, digits, digits_changed)
+        basis[change.bit_length()] = change, digits_changed
+    raise AssertionError
+
+
+def flipped(content: bytes, digits: int, changed: int) -> bytes:
+    return bytes(byte ^ (changed >> (at - digits) & 1 if at >= digits else 0) for at, byte in enumerate(content))
+
+
+def test_two_files_with_one_crc_32_are_two() -> None:
+    text = m.Relation(9, "shop", "t", "d", (m.Column("id", 25, -1, True),))
+    row = frame([m.Insert(9, m.TupleData((m.Cell("t", b"0" * 40),)))] * 5, Framing.RAW)
+    other = equal_in_crc_32(row, len(row) - 40)
+    assert row != other
+    assert zlib.crc32(row) == zlib.crc32(other)
+    first, last = frame([m.Begin(100, 100, 4), text], Framing.RAW), frame([m.Commit(0, 100, 108, 100)], Framing.RAW)
+    assert len({*ids({"1": first, "2": row, "3": other, "4": last})}) == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
