@@ -21,7 +21,7 @@ from support.extent import further
 from support.framings import frame
 from support.small_mirror import row
 from support.stopped_run import StoppedError
-from walreplay.archive.index import FORMAT
+from walreplay.archive.index import FORMAT, SCHEMA
 from walreplay.config import Settings
 from walreplay.errors import CaptureError
 from walreplay.protocol import messages as m
@@ -212,6 +212,7 @@ def test_rows_of_an_older_version_prove_until_there_are_new_ones(
         ("", str(FORMAT)): 7,
         ("/other", str(FORMAT - 1)): 6,
     }
+    assert all(row.keys() == {*SCHEMA.names} for row in rows)
     assert all((row["resent"] is None) == (row["archive"] == "/other") for row in rows)
 
 

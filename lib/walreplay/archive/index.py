@@ -359,7 +359,8 @@ class ArchiveIndex:
         self._lengths = {name: file.length for name, file in listed.items()}
         proved = {name: row for name, row in self._proved.items() if name in listed or self._would_list(name)}
         times = {name: entry.modified for entries in (proved, listed) for name, entry in entries.items()}
-        errors, unproved, stream, is_oldest = list[CaptureError](), list[CaptureError](), None, True
+        errors, unproved, stream = list[CaptureError](), list[CaptureError](), None
+        is_oldest = not proved.keys().isdisjoint(listed)  # if all are gone, nobody has cleared away the oldest
         unknown = {file.length: name for name, file in listed.items() if name not in proved}
         for name in sorted(times, key=lambda name: sort_key(self._settings.file_order, name, times[name])):
             row, file = proved.get(name), listed.get(name)
