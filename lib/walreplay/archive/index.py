@@ -488,9 +488,10 @@ class ArchiveIndex:
             self.exists = delta.exists(spark, self.table)
             rows: list[Any] = []
             if self.exists:  # other archives may share the index
-                table = delta.read(spark, self.table)
-                self._lacks_columns = not {*SCHEMA.names} <= {*table.columns}  # an older version has made it
-                kept = delta.shaped(table.where(f.col("archive") == f.lit(self._archive)), delta.spark_schema(SCHEMA))
+                kept = delta.read(spark, self.table).where(f.col("archive") == f.lit(self._archive))
+                self._lacks_columns = not {*SCHEMA.names} <= {*kept.columns}  # an older version has made the table
+                if self._lacks_columns:
+                    kept = delta.shaped(kept, delta.spark_schema(SCHEMA))
                 rows = kept.selectExpr(*_KEPT).collect()
         rows.sort(key=lambda row: row.indexed)  # of two rows of a file the later one counts
         for row in rows:
