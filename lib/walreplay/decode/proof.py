@@ -3,7 +3,8 @@
 MB a second of one core with SHA instructions: CRC-32 6,500, SHA-1 2,080, SHA-256 1,970, blake2b 1,330, SHA-512 900, MD5
 840, blake2s 710.  CRC-32 is free, but anybody can make other bytes with the same one; SHA-1 is broken, and no quicker.
 A scan hops from message to message (2,200 to 5,900 MB/s): beside it no checksum of every byte is cheap.  Of a run, 8 s
-of a core for each GB, SHA-256 is 6 %; decoding does not take it again, and without an index nobody does.
+of a core for each GB, SHA-256 is 6 %; decoding does not take it again, and without an index nobody does.  Of 200 MB
+in 8 files a scan alone takes 1.4 times as long, and `apply` 1.16 times: 1.1 s without an index, and 0.18 s more.
 """
 
 from __future__ import annotations
