@@ -547,11 +547,7 @@ def list_beside(
 
 
 def allowed(errors: Sequence[CaptureError], settings: Settings, *, cleared: bool = False) -> list[str]:
-    """Return as warnings what a listing has that is wrong beside its index; raise it if that is not allowed.
-
-    Args:
-        cleared: the oldest files may be gone, whether gaps are allowed or not.
-    """
+    """Return what is wrong in a listing as warnings; raise it, unless gaps are allowed, or the oldest ``cleared``."""
     accepted = CaptureError if settings.allow_gaps else OldestFileGone if cleared else ()
     refused = [error for error in errors if not isinstance(error, accepted)]
     if refused:

@@ -111,9 +111,7 @@ class Joining:
         self.files = archive.files[begin:]
         self._again = dict(zip((file.path for file in self.files), rows[begin:], strict=False))
         self._spark, self._index, self._holes = archive.spark, archive.index, archive.holes
-        self._progress = archive.progress
-        self._lenient = lenient
-        self._write_rows = write
+        self._progress, self._lenient, self._write_rows = archive.progress, lenient, write
         self._framing = None if settings.framing == "auto" else Framing(settings.framing)
         self._codec = settings.source_codec
         self._recording = Recording(self.stitch, archive.index.name_of)

@@ -320,10 +320,7 @@ class Scanning:
         count = self._files_to_end(self._until)
         if count:
             yield files[:count]
-        yield from in_parts(
-            files[count:],
-            lambda number, size: number >= least and (size >= _LEAST_BYTES or number >= _MOST_FILES),
-        )
+        yield from in_parts(files[count:], lambda n, size: n >= least and (size >= _LEAST_BYTES or n >= _MOST_FILES))
 
     def _files_to_end(self, until: Until) -> int:
         """Return how many files there are up to the run's end, by the index; 0 if it does not tell."""
