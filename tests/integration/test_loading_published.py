@@ -230,6 +230,7 @@ _SWAP_OF_MOODS = "; ".join(
         (_SWAP_MOODS, _SWAP_MOODS, "the table was renamed"),
         (_SWAP_OF_MOODS, _SWAP_OF_MOODS, "a column of the table was renamed"),
         ("GRANT SELECT ON moods TO PUBLIC", "CREATE INDEX ON moods (a)", None),
+        ("TRUNCATE moods", "VACUUM FULL twin", None),
     ],
 )
 def test_base_sh_fails_where_something_has_not_kept_to_the_snapshot(
@@ -250,6 +251,8 @@ def test_base_sh_fails_where_something_has_not_kept_to_the_snapshot(
         done = copied(server, "kept", "moods", tmp_path / "base")
         assert (done.returncode == 0) == (tmp_path / "base.lsn").exists() == (problem is None), done.stderr
         assert problem is None or problem in done.stderr
+        described = read_description((tmp_path / "base.jsonl").read_text(), "base.jsonl")
+        assert (described.emptied_by > 0) == ("TRUNCATE" in before)
         if problem is not None:
             # The remedy.
             assert "Drop the slot kept, empty" in done.stderr

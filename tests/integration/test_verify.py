@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 import walreplay
+from support.framings import frame
 from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
 from support.stopped_run import StoppedError
 from walreplay.errors import TargetError
 from walreplay.job import source_rows
 from walreplay.loading.description import Description, write_description
 from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
 from walreplay.report import TableVerification
 
 if TYPE_CHECKING:
@@ -213,6 +215,43 @@ def test_tables_that_the_configuration_leaves_out_are_named_and_no_failure(spark
         spark, small.target, small.captures, outputs=["changelog"], config={"outputs": ["mirror"]}
     )
     assert by_name.result == "not compared"  # nothing of what is asked for was compared
+
+
+def test_rows_are_matched_by_the_key_of_a_relation_that_only_a_prepared_transaction_has_announced(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    small = SmallMirror(spark, tmp_path)
+    items = relation(9, "items", {"id": INT4, "note": TEXT})
+    inner = (replace(message, xid=7) for message in (items, m.Insert(9, row(1, "a")), m.Insert(9, row(2, "a"))))
+    prepared = [m.StreamPrepare(0, 100, 108, 100, 7, "g"), m.CommitPrepared(0, 200, 208, 200, 7, "g")]
+    streamed = frame([m.StreamStart(7, True), *inner, m.StreamStop(), *prepared], Framing.RAW)
+    (small.captures / "1.bin").write_bytes(streamed)
+    small.apply()
+    spark.sql(f"UPDATE delta.`{small.location('items')}` SET note = 'b' WHERE id = 1")
+    (table,) = walreplay.verify(spark, small.target, small.captures).tables
+    assert (table.missing, table.extra, table.changed, table.columns) == (0, 0, 1, {"note": 1})
+
+
+def test_copies_that_a_truncate_has_emptied_are_compared_once_it_is_applied(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    small = SmallMirror(spark, tmp_path / "small")
+    items = relation(9, "items", {"id": INT4, "note": TEXT})
+    small.apply(items, m.Insert(9, row(1, "a")), m.Insert(9, row(3, "a")))
+    base = copies(tmp_path, "0/65", items="")
+    with (tmp_path / "base.jsonl").open("a") as lines:
+        lines.write('{"oid": 9, "rows": 0, "emptied": "0/C9"}\n')
+    small.apply(items, m.Update(9, row(1, "b")))
+
+    def verified() -> TableVerification:
+        return walreplay.verify(spark, small.target, small.captures, source=base).tables[0]
+
+    early = verified()
+    assert (early.result, "run it again once there are captures" in early.reason) == ("not compared", True)
+    small.write(items, m.Truncate((9,), 0), m.Insert(9, row(2, "c")))
+    assert (verified().result, verified().rows) == ("equal", 1)
+    spark.sql(f"DELETE FROM delta.`{small.location('items')}`")
+    assert verified().result == "different"
 
 
 def copies(folder: Path, lsn: str, **tables: str) -> Path:

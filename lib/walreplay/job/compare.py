@@ -34,7 +34,6 @@ from walreplay.table.table_run import is_own
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-
 _BUCKETS: Final = 1024
 
 # Beside columns `c0`, `c1` and so on, which no table's name can be mistaken for here.

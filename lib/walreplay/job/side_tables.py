@@ -94,10 +94,10 @@ class MadeTables:
         resume, source, names = self.made.resume, source_oid(right.oid), dict(right.names)
         relations = () if resume is None else resume.relations
         relation = next((relation for relation in relations if relation.oid == source), None)
-        if relation is None:
-            return ()
-        keys = settings.keys_of(relation.namespace or "pg_catalog", relation.name)
-        key = [names.get(column, column) for column in key_columns(relation, keys)]
+        key = list(right.identity[1:])  # of a relation that only streamed, prepared transactions have announced
+        if relation is not None:
+            key = key_columns(relation, settings.keys_of(relation.namespace or "pg_catalog", relation.name))
+        key = [names.get(column, column) for column in key]
         return (*key, HISTORY_COLUMNS["start_lsn"]) if key and metadata.rows is RowKind.VERSION else tuple(key)
 
 

@@ -64,6 +64,7 @@ class SourceRows:
     Attributes:
         load: of the rows into the side target, once they are staged.
         ledger: the id of the side target's ledger then: rows that are staged anew get another one.
+        latest: the LSN that a target has to reach to be like them: theirs, or that of a TRUNCATE (see `Description`).
     """
 
     context: RunContext
@@ -72,6 +73,7 @@ class SourceRows:
     place: SourcePlace
     load: Load = field(init=False)
     ledger: str = field(init=False)
+    latest: int = -1
     _side: SideBuild = field(init=False)
 
     def tables(self, state: State) -> tuple[SideTables, State]:
@@ -88,8 +90,8 @@ class SourceRows:
         staged = self._side.read()
         is_own = staged is not None and any(entry.base_lsn == self.load.at_lsn + 1 for entry in staged.tables)
         self.ledger = staged.ledger if staged is not None and is_own else ""  # "": of rows as of another LSN by now
-        tables.late_load = self._waiting(self.load)
-        return tables, self._applied(state) if state.reached[0] < self.load.at_lsn else state
+        tables.late_load, self.latest = self._waiting(self.load), max(self.load.at_lsn, self.latest)
+        return tables, self._applied(state) if state.reached[0] < self.latest else state
 
     def _earlier(self, state: State) -> Load | None:
         """Return the load of rows that an earlier call has staged, whose LSN the captures had not reached."""
@@ -123,6 +125,7 @@ class SourceRows:
     def _staged(self, tables: SideTables, state: State) -> Load:
         """Stage the rows, and return the load that has brought them to the side target."""
         with self._base() as (base, lsn, described):
+            self.latest = -1 if described is None else described.emptied_by
             bringing = BaseLoad(self.context, base, lsn, described, None, anew=True)
             begun = bringing.begin()
             self.context.ledger.release()
@@ -197,8 +200,8 @@ class SourceRows:
 
     def waited(self, state: State) -> State:
         """Wait for captures that reach the rows' LSN, and apply them; return the target's state by then."""
-        lsn, ends = self.load.at_lsn, time.monotonic() + self.place.wait
-        while state.reached[0] < lsn and (left := ends - time.monotonic()) > 0:
+        ends = time.monotonic() + self.place.wait
+        while state.reached[0] < self.latest and (left := ends - time.monotonic()) > 0:
             with self.context.stage("wait for captures"):
                 time.sleep(min(left, _A_WHILE))
             state = self._applied(state)

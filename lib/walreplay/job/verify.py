@@ -41,7 +41,6 @@ from walreplay.table.registry import ARCHIVE, MirrorEntry
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-
 _DIFFERENCES: Final = {
     "verified_at": "TIMESTAMP",
     "applied_lsn": "BIGINT",
@@ -52,7 +51,6 @@ _DIFFERENCES: Final = {
     "expected": "STRING",
     "found": "STRING",
 }
-
 
 _EARLY: Final = (
     "the captures end before the LSN of the source's rows. These are kept: run it again once there are captures up to "
@@ -155,13 +153,13 @@ class _Verifying:
             source_rows = SourceRows(context, captures, self.narrowed, of_source)
             tables, state = source_rows.tables(state)
         made, verdicts = self._verdicts(tables, state)
-        if of_source is not None and of_source.wait > 0 and _differs_early(tables, made, verdicts):
+        if of_source is not None and of_source.wait > 0 and _differs_early(source_rows, made, verdicts):
             context.ledger.release()
             state = source_rows.waited(made.state)
             made, verdicts = self._verdicts(tables, state)
         if of_source is not None:
             source_rows.check()
-        is_early = _differs_early(tables, made, verdicts)
+        is_early = of_source is not None and _differs_early(source_rows, made, verdicts)
         results = context.each(lambda pair: self._result(made, *pair, is_early=is_early), verdicts)
         against = ARCHIVE if of_source is None else of_source.origin
         compared = {result.oid for result in results if result.result != "not compared"}
@@ -280,7 +278,7 @@ class _Verifying:
         """Return what has come of a table.
 
         Args:
-            is_early: the target has not reached the LSN of the source's rows.
+            is_early: the target has not reached the LSN of the source's rows, or of a TRUNCATE that has emptied copies.
         """
         entry = {entry.oid: entry for entry in made.state.tables}.get(right.oid)
         place = "" if entry is None else entry.table.text
@@ -326,14 +324,12 @@ class _Verifying:
         return replace(result, missing=missing, extra=extra, changed=changed, columns=columns)
 
 
-def _differs_early(tables: SideTables, made: MadeTables, verdicts: Sequence[tuple[MirrorEntry, Verdict]]) -> bool:
+def _differs_early(rows: SourceRows, made: MadeTables, verdicts: Sequence[tuple[MirrorEntry, Verdict]]) -> bool:
     """Return whether a table differs from rows of a source whose LSN the target has not reached.
 
     Nobody knows whether a source at rest has committed anything in between; where all is equal, it has not.
     """
-    if tables.late_load is None:
-        return False
     reached, rows_at = made.state.reached[0], {entry.oid: entry.rows_at for entry in made.state.tables}
     # A table may have been loaded with later rows than what is applied.
-    latest = max([tables.late_load.load.at_lsn, *(rows_at.get(entry.oid, -1) for entry, _ in verdicts)])
+    latest = max([rows.latest, *(rows_at.get(entry.oid, -1) for entry, _ in verdicts)])
     return reached < latest and not all(verdict.has_right_rows for _, verdict in verdicts)

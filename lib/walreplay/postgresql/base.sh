@@ -73,7 +73,17 @@ while IFS="$tab" read -r oid file statement; do
     # To compress it on the way: -o "|zstd -q > '$file.zst'", and count what zstdcat writes.
     in_snapshot -o "$file" -c "$(printf %b "$statement")"
     # In COPY's text, a row is a line.
-    echo "{\"oid\": $oid, \"rows\": $(wc -l < "$file")}" >> "$folder.jsonl"
+    rows=$(wc -l < "$file") emptied=
+    # A TRUNCATE since the snapshot leaves a table without rows, and in another file: it is in the stream by this LSN.
+    test "$rows" -gt 0 || emptied=$(in_snapshot -c "WITH RECURSIVE tree AS (
+        SELECT $oid::oid AS oid
+        UNION SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN tree ON i.inhparent = tree.oid
+    ) SELECT to_json(CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+        ELSE pg_catalog.pg_current_wal_insert_lsn() END) WHERE EXISTS (
+        SELECT FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid
+        WHERE c.relkind = 'r' AND c.relfilenode <> pg_catalog.pg_relation_filenode(c.oid)
+    )")
+    echo "{\"oid\": $oid, \"rows\": $rows${emptied:+, \"emptied\": $emptied}}" >> "$folder.jsonl"
 done < "$folder.copies"
 rm "$folder.copies"
 

@@ -38,16 +38,13 @@ if TYPE_CHECKING:
     from walreplay.config import Settings
     from walreplay.report import TableReport
 
-
 _MAX_NAMED: Final = 50
 _REASONS: Final = (
     "Likely reasons: the rows were there before the captures began, or came with a partition that was attached (load "
-    "the table's rows: walreplay load --from BASE --at-lsn LSN --replace); the output was switched on later; a setting "
-    "of the sender, such as IntervalStyle, TimeZone or extra_float_digits, was another one when they were sent; the "
-    "key does not name the rows; something else has changed the mirror"
+    "the table's rows: walreplay load --from BASE --at-lsn LSN --replace); a TRUNCATE came before they were copied (it "
+    "harms no mirror); the output was switched on later; a setting of the sender (IntervalStyle, TimeZone, "
+    "extra_float_digits) was another one; the key does not name the rows; something else has changed the mirror"
 )
-
-
 _GAP: Final = (
     "A run has gone on over a gap, in which they may have come ({}). Load the tables behind it (walreplay load "
     "--from BASE --at-lsn LSN --replace); or bring back what is missing, and make them again (walreplay rebuild), "
