@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import random
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from integration.test_verify_source import copied
 from support.captures import case
 from support.environments import (
     EXECUTORS,
@@ -26,6 +30,10 @@ from support.environments import (
 )
 from support.object_store import HADOOP, object_store
 from support.pages import block, with_places
+from support.planted_faults import FAULTS, PlantedTable
+from support.postgres import running_server
+from support.typed_source import identities
+from support.workload import PUBLICATION, PUBLISH, SETUP, run_workload
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,42 @@ def test_the_client_alone_does_all_that_there_is(connected: Connected) -> None:
     assert "applied" in client.shell(f"walreplay status --target {target}")
     assert "nothing is damaged or missing" in client.shell(f"walreplay audit --captures {halves.captures}")
     say("Spark Connect: backfill with history and change log, status, audit")
+
+
+def test_a_fault_in_each_table_is_told_by_the_archive_and_by_the_source(connected: Connected) -> None:
+    client, chance = connected.client("verified"), random.Random(1)
+    captures, target = client.folder / "captures", client.folder / "mirror"
+    captures.mkdir()
+    with running_server() as server:
+        server.execute(*SETUP, PUBLISH)
+        keys = identities(server)
+        with server.recording(captures / "0.bin", publication=PUBLICATION):
+            run_workload(server, transactions=20, seed=1, pause=lambda: None)
+            base = copied(server, client.folder / "copies")
+            run_workload(server, transactions=20, seed=2, pause=lambda: None)
+    client.shell(f"walreplay apply --captures {captures} --target {target}")
+
+    def verified(more: str, *, succeeds: bool) -> dict[str, Any]:
+        command = f"walreplay verify --captures {captures} --target {target} --report report.json {more}"
+        client.shell(command, succeeds=succeeds)
+        return {table["name"]: table for table in json.loads((client.folder / "report.json").read_text())["tables"]}
+
+    for more in ("", f"--from {base}"):
+        expected, undone = {}, []
+        for name, table in verified(more, succeeds=True).items():
+            planted = PlantedTable(None, table["location"], keys[name], ("__commit_lsn", "__commit_ts").__contains__)
+            faults = [] if " " in name else chance.sample(list(FAULTS), len(FAULTS))  # so have columns: it takes Spark
+            for fault in faults:
+                if (done := planted.plant(fault, chance)) is not None:
+                    expected[name] = done[0][:3]
+                    undone.append(done[1])
+                    break
+        found = verified(more, succeeds=False)
+        counts = {name: (of["missing"], of["extra"], of["changed"]) for name, of in found.items()}
+        assert counts == dict.fromkeys(found, (0, 0, 0)) | expected
+        for undo in undone:
+            undo()
+    say(f"Spark Connect: verify tells a fault in each of {len(expected)} tables, by the archive and by the source")
 
 
 def test_a_session_of_ones_own_is_given_the_package(connected: Connected) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from support.object_store import HADOOP
 from support.paused_run import OtherProcess
 from support.small_mirror import SmallMirror
 from support.spark import start_session
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for all tests: it takes longer to start than most of them."""
-    session = start_session(tmp_path_factory.mktemp("spark"))
+    # Only long runs have targets in object stores: the JARs take seconds to find.
+    session = start_session(tmp_path_factory.mktemp("spark"), more=HADOOP if "WALREPLAY_LONG" in os.environ else "")
     yield session
     session.stop()
 

@@ -1,7 +1,8 @@
 """Of targets that random work has made, each fault that somebody plants is told, and nothing else is.
 
 Each call of verify has faults in some of its tables, one each, and none in the others; both the archive and the source
-are held against them.  ``WALREPLAY_LONG`` sets the number of workloads, ``WALREPLAY_SEED`` that of the only one.
+are held against them.  ``WALREPLAY_LONG`` sets the number of workloads, ``WALREPLAY_SEED`` that of the only one; it
+has to be set for a target in an object store, which Spark has no JARs for else.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ import os
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote
 
 import pytest
 
 import walreplay
 from integration.test_verify_source import copied
 from support import streamed_workload, typed_source
+from support.object_store import ObjectStore, object_store
 from support.planted_faults import FAULTS, PlantedTable
 from support.postgres import Server, on_tcp, running_server, server_versions
 from support.streamed_workload import Mix, Workload, decide_all, hold
@@ -63,6 +66,19 @@ CONFIGS: Final[Sequence[Mapping[str, Any]]] = (
         ),
     },
 )
+
+_TWO: Final = ("eu", "us")
+SETTINGS: Final[Sequence[tuple[str, Sequence[str], bool]]] = (
+    ("folder", (), False),
+    ("S3", (), False),
+    ("catalog", (), False),
+    ("folder", _TWO, False),
+    ("folder", _TWO, True),
+    ("S3", _TWO, True),
+    ("catalog", _TWO, True),
+)
+"""By seed where the tables lie, of which sources, and whether these share them; with `CONFIGS` in all pairs."""
+
 STREAMED: Final = {"proto_version": "4", "streaming": "parallel", "two_phase": "true"}
 _OWN: Final = re.compile("__.*")
 
@@ -84,23 +100,26 @@ def recorded(seed: int, folder: Path) -> Iterator[Server]:
 
 @dataclass
 class Rounds:
-    """Verifications of one target.
+    """Verifications of one source's tables.
 
     Attributes:
         keys: of the source's tables.
+        place: where they lie.
         called: what verify is called with.
+        source: the source's name, of several.
         seen: how many of which kind there were.
     """
 
     spark: SparkSession
     chance: random.Random
     keys: Mapping[str, Sequence[str]]
-    folder: Path
+    place: Place
     called: Mapping[str, Any]
-    seen: Counter[str] = field(default_factory=Counter)
+    source: str
+    seen: Counter[str]
 
     def verified(self, **more: Any) -> dict[str, TableVerification]:
-        report = walreplay.verify(self.spark, self.folder / "mirror", **{**self.called, **more})
+        report = walreplay.verify(self.spark, self.place.target, **{**self.called, **more})
         self.seen.update(report.warnings)
         self.seen["calls"] += 1
         return {table.name: table for table in report.tables}
@@ -109,20 +128,20 @@ class Rounds:
         """Return where a table lies, and what of it is compared."""
         assert table.oid is not None
         output, by_source = output_of(table.oid), "source" in self.called
-        key = list(self.keys[table.name.removesuffix(output.suffix)])
+        key = list(self.keys[table.name.removesuffix(output.suffix).removeprefix(f"{self.source}_")])
+        left_out: Callable[[str], bool] = ("__commit_lsn", "__commit_ts", *["__deleted"] * by_source).__contains__
+        is_open = "__deleted" if by_source else None
         if output is Output.CHANGELOG:
-            return PlantedTable(
-                self.spark, table.location, ["__commit_lsn", "__ordinal"], lambda name: name == "__file"
-            )
-        if output is Output.HISTORY:
+            key, left_out = ["__commit_lsn", "__ordinal"], "__file".__eq__
+        elif output is Output.HISTORY:
             key = [*key, "__start_lsn"] if key else []
             left_out = (lambda name: bool(_OWN.match(name))) if by_source else (lambda _: False)
-            return PlantedTable(self.spark, table.location, key, left_out, "__end_lsn" if by_source else None)
-        own = ("__commit_lsn", "__commit_ts") + (("__deleted",) if by_source else ())
-        return PlantedTable(self.spark, table.location, key, own.__contains__, "__deleted" if by_source else None)
+            is_open = "__end_lsn" if by_source else None
+        store = self.place.store and self.place.store.delta_options()
+        return PlantedTable(self.spark, table.location, key, left_out, is_open, self.source, store)
 
-    def run(self, rounds: int) -> None:
-        """Have all tables equal first; then plant faults in some of them, see what is told, and take them back."""
+    def run(self, rounds: int, others: Sequence[Rounds] = ()) -> None:
+        """Have all tables equal first; then plant faults in some, not in others', see what is told, take them back."""
         against = "the source" if "source" in self.called else "the archive"
         tables = self.verified()
         for table in tables.values():
@@ -141,10 +160,10 @@ class Rounds:
                         expected[name] = (fault, done[0])
                         undone.append(done[1])
                         break
-            place = self.folder / f"differences {against}" / str(number)
+            place = f"{self.place.folder}/{self.source} differences from {against}/{number}"
             found = self.verified(differences=place)
             assert found.keys() == tables.keys()
-            rows = self.spark.read.format("delta").load(str(place)).collect()
+            rows = self.spark.read.format("delta").load(place).collect()
             for name, table in found.items():
                 if name not in expected:
                     assert table.result == "equal", table
@@ -152,7 +171,7 @@ class Rounds:
                     continue
                 fault, (missing, extra, changed, columns) = expected[name]
                 self.seen[f"{fault} in {output_of(table.oid or 0).label} against {against}"] += 1
-                assert (table.missing, table.extra, table.changed) == (missing, extra, changed), (fault, table)
+                assert (table.missing, table.extra, table.changed) == (missing, extra, changed), (fault, table, rows)
                 assert table.result == ("different" if missing or extra or changed else "equal"), (fault, table)
                 assert columns in (None, table.columns), (fault, table, columns)
                 kinds = Counter(row.kind for row in rows if row.table == name)
@@ -161,6 +180,8 @@ class Rounds:
                 for row in rows:
                     if row.table == name and key:
                         assert set(json.loads(row.key)) <= set(key), (fault, row)
+            for other in others:
+                assert {table.result for table in other.verified().values()} == {"equal"}
             for undo in undone:
                 undo()
 
@@ -173,38 +194,96 @@ def _chosen(chance: random.Random, names: Sequence[str], config: Mapping[str, An
     return [*named, *chance.sample([name for name in names if name not in named], max(TABLES - len(named), 1))]
 
 
+class Place(NamedTuple):
+    """Where a target lies, and in which folder all else; and in which store."""
+
+    folder: str
+    target: str
+    store: ObjectStore | None = None
+
+    def brought(self, folder: Path, name: str) -> str:
+        """Return where a folder is, once it and what lies beside it are where the target is."""
+        if self.store is None:
+            return str(folder)
+        for path in filter(Path.is_file, folder.parent.rglob("*")):
+            key = quote(f"{name}/{path.relative_to(folder.parent)}")
+            self.store.put(self.folder.removeprefix("s3a://"), key, path.read_bytes())
+        return f"{self.folder}/{name}/{folder.name}"
+
+
+@pytest.fixture(scope="module")
+def store(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    with object_store(tmp_path_factory.mktemp("store")) as store:
+        for name, value in store.settings().items():
+            spark._jsc.hadoopConfiguration().set(name.removeprefix("spark.hadoop."), value)
+        yield store
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, seed: int) -> Iterator[Place]:
+    schemas = {schema.namespace for schema in spark.sql("SHOW SCHEMAS").collect()}
+    kind = SETTINGS[seed % len(SETTINGS)][0]
+    if kind == "S3":
+        request.getfixturevalue("store").make_bucket(f"seed-{seed}")
+        yield Place(f"s3a://seed-{seed}", f"s3a://seed-{seed}/mirror", request.getfixturevalue("store"))
+    else:
+        yield Place(str(tmp_path), "spark_catalog" if kind == "catalog" else str(tmp_path / "mirror"))
+    for schema in {schema.namespace for schema in spark.sql("SHOW SCHEMAS").collect()} - schemas:
+        spark.sql(f"DROP SCHEMA {schema} CASCADE")
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_fault_is_told_and_nothing_else(
-    spark: SparkSession, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, seed: int, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGUSER", "postgres")
-    chance, seen = random.Random(seed), Counter[str]()
+    chance, seen, (_, sources, is_shared) = random.Random(seed), Counter[str](), SETTINGS[seed % len(SETTINGS)]
     config: dict[str, Any] = {"outputs": [output.value for output in Output], **CONFIGS[seed % len(CONFIGS)]}
-    with recorded(seed, tmp_path) as server:
-        keys = typed_source.identities(server)
-        if seed % len(CONFIGS) == 2:
-            keys |= {name.replace("__", "."): ["id"] for name in KEYED}
-        config["table_include_list"] = [re.escape(name) for name in _chosen(chance, sorted(keys), config)]
-        called = {"captures": tmp_path / "captures", "config": config}
-        typed_source.change(server, chance, 6)
-        with Workload(server, Mix(seed, prepares=True, transactions=2, rows=60)) as work:
-            with work.stopped(lambda: walreplay.apply(spark, called["captures"], tmp_path / "mirror", config)):
-                typed_source.change(server, chance, 3)
-            if _LONG:
-                Rounds(spark, chance, keys, tmp_path, called, seen).run(0)
-        decide_all(server, chance)
-        url = f"jdbc:postgresql://127.0.0.1:{server.port}/{server.database}"
-        with at_work(server, seed):
-            base = copied(server, tmp_path / "copies")
-            live = {**called, "source": url, "publication": PUBLICATION, "wait": 60.0}
-            if _LONG:
-                Rounds(spark, chance, keys, tmp_path, live, seen).run(0)
-        hold(server)
-        run_workload(server, transactions=20, seed=seed, pause=lambda: None)
-        typed_source.change(server, chance, 2)
-    by_source = {**called, "source": base}
-    Rounds(spark, chance, keys, tmp_path, by_source, seen).run(ROUNDS)
-    walreplay.apply(spark, called["captures"], tmp_path / "mirror", config)
-    Rounds(spark, chance, keys, tmp_path, called, seen).run(ROUNDS)
+    folders = {name: tmp_path / name / "captures" for name in sources or [""]}
+    own = {name: {"captures": str(folder), "source": str(folder)} for name, folder in folders.items()}
+    if is_shared:
+        config |= {"sources": own, "shared_tables": [".*"]}
+    elif sources:
+        config["sources"] = {name: {**of, "destination_schema": f"{name}_{{schema}}"} for name, of in own.items()}
+    else:
+        config["source"] = own[""]["source"]
+    rounds: list[Rounds] = []
+    for number, (name, folder) in enumerate(folders.items()):
+        with recorded(seed + number, folder.parent) as server:
+            keys = typed_source.identities(server)
+            if seed % len(CONFIGS) == 2:
+                keys |= {name.replace("__", "."): ["id"] for name in KEYED}
+            config.setdefault("table_include_list", [*map(re.escape, _chosen(chance, sorted(keys), config))])
+            settings = walreplay.source_settings(config, name) if name else config
+            rounds.append(Rounds(spark, chance, keys, place, {"captures": folder, "config": settings}, name, seen))
+            base = place.brought(_worked(server, seed + number, rounds[-1]), name or "one")
+        replace(rounds[-1], called={**rounds[-1].called, "source": base}).run(ROUNDS)
+        walreplay.apply(spark, folder, place.target, settings)
+    for one in rounds:
+        captures = place.brought(one.called["captures"], one.source or "one")
+        others = [other for other in rounds if other.source != one.source]
+        replace(one, called={**one.called, "captures": captures}).run(ROUNDS, others)
     print(f"seed {seed}", *(f"{count:6} {what}" for what, count in seen.most_common()), sep="\n")
+
+
+def _worked(server: Server, seed: int, rounds: Rounds) -> Path:
+    """Have a server work, with verifications in between, and return where its tables were copied."""
+    spark, chance, target, (captures, config) = rounds.spark, rounds.chance, rounds.place.target, rounds.called.values()
+    typed_source.change(server, chance, 6)
+    with Workload(server, Mix(seed, prepares=True, transactions=2, rows=60)) as work:
+        with work.stopped(lambda: walreplay.apply(spark, captures, target, config)):
+            typed_source.change(server, chance, 3)
+        if _LONG:
+            rounds.run(0)
+    decide_all(server, chance)
+    url = f"jdbc:postgresql://127.0.0.1:{server.port}/{server.database}"
+    with at_work(server, seed):
+        base = copied(server, captures.parent / "copies")
+        if _LONG:
+            live = {"source": url, "publication": PUBLICATION, "wait": 60.0}
+            replace(rounds, called={**rounds.called, **live}).run(0)
+    hold(server)
+    run_workload(server, transactions=20, seed=seed, pause=lambda: None)
+    typed_source.change(server, chance, 2)
+    return base

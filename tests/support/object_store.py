@@ -71,6 +71,11 @@ class ObjectStore:
             "spark.hadoop.fs.s3a.aws.credentials.provider": ("org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"),
         }
 
+    def delta_options(self) -> dict[str, str]:
+        """Return what delta-rs has to know of it."""
+        keys = {"access_key_id": KEYS["access"], "secret_access_key": KEYS["secret"], "region": "us-east-1"}
+        return {**keys, "endpoint_url": self.endpoint, "allow_http": "true", "aws_s3_allow_unsafe_rename": "true"}
+
     def make_bucket(self, name: str) -> None:
         """Make a bucket."""
         self._put(name, b"")

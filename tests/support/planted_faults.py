@@ -166,43 +166,51 @@ def _texts(column: pa.ChunkedArray) -> list[str]:
 
 @dataclass(frozen=True)
 class PlantedTable:
-    """A table of a target, by its place.
+    """A table of a target, by its place: a path, or its name in a catalog.
 
     Attributes:
         key: the columns by which its rows are matched.
         left_out: columns that are not compared.
         is_open: only rows of which this column is NULL are compared; None for all.
+        spark: tables in a catalog, and those whose columns have other names in their files, need it.
+        source: of a table that is shared, only rows of this source are compared.
+        store: what delta-rs has to know of an object store.
     """
 
-    spark: SparkSession
+    spark: SparkSession | None
     path: str
     key: Sequence[str]
     left_out: Callable[[str], bool]
     is_open: str | None = None
+    source: str | None = None
+    store: dict[str, str] | None = None
 
     def plant(self, fault: str, chance: Random) -> tuple[Difference, Callable[[], object]] | None:
         """Put a fault into the table; return what is to be told, and what takes it back; None if it cannot be."""
-        delta = DeltaTable(self.path)
+        path = self.path
+        if not path.startswith(("/", "s3a:")):  # in a catalog
+            name = ".".join(f"`{part}`" for part in path.split("."))
+            path = self.spark.sql(f"DESCRIBE DETAIL {name}").first()["location"].removeprefix("file:")
+        delta = DeltaTable(path, storage_options=self.store)
         version, protocol = delta.version(), delta.protocol()
         by_spark = protocol.min_reader_version == 2 or "columnMapping" in (protocol.reader_features or ())
-        frame = self.spark.read.format("delta").load(self.path)
-        whole = frame.toArrow() if by_spark else delta.to_pyarrow_table()
-        names = [name for name in whole.column_names if not self.left_out(name)]
+        whole = self.spark.read.format("delta").load(path).toArrow() if by_spark else delta.to_pyarrow_table()
+        names = [name for name in whole.column_names if name != "__source" and not self.left_out(name)]
         spot = Spot(self._rows(whole), names, [name for name in self.key if name in names], chance)
         faulty = FAULTS[fault](whole, spot)
         if faulty is None:
             return None
         if by_spark:
-            self.spark.createDataFrame(faulty).write.format("delta").mode("overwrite").save(self.path)
-            restore = f"RESTORE TABLE delta.`{self.path}` TO VERSION AS OF {version}"
+            self.spark.createDataFrame(faulty).write.format("delta").mode("overwrite").save(path)
+            restore = f"RESTORE TABLE delta.`{path}` TO VERSION AS OF {version}"
             undo: Callable[[], object] = lambda: self.spark.sql(restore)  # noqa: E731
         else:
-            write_deltalake(self.path, faulty, mode="overwrite")
-            undo = lambda: DeltaTable(self.path).restore(version)  # noqa: E731
+            write_deltalake(path, faulty, mode="overwrite", storage_options=self.store)
+            undo = lambda: DeltaTable(path, storage_options=self.store).restore(version)  # noqa: E731
         sides = [side.take(pa.array(self._rows(side), pa.int64())).select(names) for side in (whole, faulty)]
         return told(sides[0], sides[1], spot.key), undo
 
     def _rows(self, table: pa.Table) -> list[int]:
-        if self.is_open is None or self.is_open not in table.column_names:
-            return list(range(table.num_rows))
-        return [row for row, value in enumerate(table[self.is_open].to_pylist()) if value in (None, False)]
+        compared = {self.is_open: (None, False), "__source": (self.source,)}
+        filters = [(table[name], kept) for name, kept in compared.items() if name in table.column_names]
+        return [row for row in range(table.num_rows) if all(of[row].as_py() in kept for of, kept in filters)]

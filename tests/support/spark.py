@@ -49,17 +49,18 @@ def write_classes(archive: Path) -> str:
     return f"{_QUICK} {_SILENT} -XX:ArchiveClassesAtExit={archive}"
 
 
-def spark_environment(scratch: Path, java: str = READ_CLASSES) -> dict[str, str]:
+def spark_environment(scratch: Path, java: str = READ_CLASSES, more: str = "") -> dict[str, str]:
     """Return the environment in which walreplay starts a small Spark, for this process or another.
 
     Args:
         scratch: a folder for what Spark leaves behind.
         java: options.
+        more: arguments of spark-submit.
     """
     return {
         **{name: value for name, value in os.environ.items() if name not in _OF_MAKE},
         "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_SUBMIT_ARGS": f"--conf spark.sql.warehouse.dir={scratch} {_SUBMIT_ARGUMENTS}",
+        "PYSPARK_SUBMIT_ARGS": f"--conf spark.sql.warehouse.dir={scratch} {more} {_SUBMIT_ARGUMENTS}",
         "SPARK_LOCAL_DIRS": str(scratch),
         "SPARK_CONF_DIR": str(_NO_SETTINGS),  # the machine's own settings do not matter
         "SPARK_SUBMIT_OPTS": java,
@@ -68,9 +69,9 @@ def spark_environment(scratch: Path, java: str = READ_CLASSES) -> dict[str, str]
     }
 
 
-def start_session(scratch: Path, java: str = READ_CLASSES) -> SparkSession:
+def start_session(scratch: Path, java: str = READ_CLASSES, more: str = "") -> SparkSession:
     """Start the session that all tests of a run share; the memory and the master cannot change later."""
     from walreplay.session.session import build_session
 
-    os.environ.update(spark_environment(scratch, java))
+    os.environ.update(spark_environment(scratch, java, more))
     return build_session("walreplay tests")
