@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     from walreplay.stream.stitch import Stitch
 
-
 _COUNTS: Final = ("inserts", "updates", "deletes", "truncates")
 _LAST_RUNS: Final = 20  # by which the time of the next is estimated
 _RUN_PER_SCAN: Final = 4.0  # a run takes about so many times as long as the scan of its files

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 

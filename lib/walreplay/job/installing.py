@@ -29,7 +29,6 @@ from walreplay.writing.move import Replacing, file_system, replace_rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
 _OF_LEDGER: Final = ("state", *APPENDED_TABLES)
 
 

@@ -39,7 +39,6 @@ from walreplay.spark.captures import root_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-
 ROWS_OF_SPARK: Final = "a DataFrame"  # in the place of a folder, in reports and errors
 
 

@@ -35,7 +35,6 @@ from walreplay.spark.captures import root_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
 _BASE_REMEDY: Final = (
     "Give the folder that has them by --base; or copy the tables again, and give the copy to walreplay load --replace"
 )

@@ -8,6 +8,7 @@ captures may reach their LSN later.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,7 @@ from walreplay.loading.database import SCHEME, read_address
 from walreplay.loading.description import Description, read_description
 from walreplay.loading.formats import copy_options
 from walreplay.loading.snapshot import Snapshot, exported_snapshot
+from walreplay.session.isolation import has_own_sessions
 from walreplay.spark.base_rows import BaseSource, DatabaseOfBase, FilesOfBase
 
 if TYPE_CHECKING:
@@ -120,7 +122,12 @@ class SourceRows:
         """Return the side target's name: the same call finds the rows that an earlier one has staged."""
         outputs, place = [output.value for output in self.narrowed.outputs or ()], self.place
         asked = ("source", place.origin, self.narrowed.tables, place.publication, outputs)
-        return side_name(self.context.settings, state.ledger, *asked)
+        name = side_name(self.context.settings, state.ledger, *asked)
+        if self.context.target.root is None or has_own_sessions(self.context.spark):
+            return name
+        # A client of Spark Connect cannot remove the folder of an earlier call, whose rows may still be awaited.
+        is_awaited = place.origin.startswith(SCHEME) and place.snapshot is None and state.awaiting.startswith(name)
+        return state.awaiting if is_awaited else f"{name}-{uuid.uuid4().hex[:8]}"
 
     def _staged(self, tables: SideTables, state: State) -> Load:
         """Stage the rows, and return the load that has brought them to the side target."""

@@ -28,7 +28,6 @@ from walreplay.session.isolation import has_own_sessions, quiet_queries
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
 Config: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | Configuration"
 
 _Result = TypeVar("_Result")

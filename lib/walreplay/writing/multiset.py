@@ -33,7 +33,6 @@ from walreplay.writing.merge import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-
 _ROWS: Final = "walreplay_rows"
 _COUNTED: Final = "walreplay_counted"
 _OLDER: Final = "walreplay_older"
