@@ -90,7 +90,8 @@ class SourceRows:
         self._side = SideBuild(self.context, self.captures, side)
         self.load = self._earlier(state) or self._staged(tables, state)
         staged = self._side.read()
-        is_own = staged is not None and any(entry.base_lsn == self.load.at_lsn + 1 for entry in staged.tables)
+        base_lsns = (None, self.load.at_lsn + 1)
+        is_own = staged is not None and all(entry.base_lsn in base_lsns for entry in staged.tables)
         self.ledger = staged.ledger if staged is not None and is_own else ""  # "": of rows as of another LSN by now
         tables.late_load, self.latest = self._waiting(self.load), max(self.load.at_lsn, self.latest)
         return tables, self._applied(state) if state.reached[0] < self.latest else state
