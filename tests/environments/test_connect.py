@@ -28,12 +28,16 @@ from support.environments import (
     say,
     serving,
 )
+from support.framings import frame, transaction
 from support.object_store import HADOOP, object_store
 from support.pages import block, with_places
 from support.planted_faults import FAULTS, PlantedTable
 from support.postgres import running_server
+from support.small_mirror import INT4, TEXT, relation, row
 from support.typed_source import identities
 from support.workload import PUBLICATION, PUBLISH, SETUP, run_workload
+from walreplay.protocol import messages as m
+from walreplay.protocol.framing import Framing
 
 
 @dataclass(frozen=True)
@@ -175,6 +179,25 @@ def test_a_server_that_refuses_settings_is_written_to_exactly_once(connected: Co
     assert "spark.databricks.delta.commitInfo.userMetadata" in said.partition("refused:")[2]
     compare(client, str(target), recorded)
     say("Spark Connect, settings refused: stopped in two runs, finished, and right")
+
+
+def test_a_table_is_held_and_made_again(connected: Connected) -> None:
+    client = connected.client("held")
+    captures = client.folder / "captures"
+    captures.mkdir()
+    (client.folder / "held.yaml").write_text("on_table_error: hold\non_type_change: stop\n", encoding="utf-8")
+    of_client = f"--captures {captures} --target {client.folder / 'mirror'}"
+    other = relation(2, "other", {"id": INT4})
+    for number, kind in enumerate((TEXT, INT4, INT4), 1):
+        one = relation(1, "one", {"id": INT4, "v": kind})
+        changes = one, other, *(m.Insert(oid, row(*[number] * (3 - oid))) for oid in (1, 2))
+        (captures / f"{number}.bin").write_bytes(frame(transaction(100 * number, *changes, xid=number), Framing.RAW))
+        said = client.shell(f"walreplay apply {of_client} --config held.yaml")
+        assert ("s.one: it is held" in said) == (number > 1)
+    client.shell(f"walreplay rebuild {of_client} --table 's\\.one'")
+    assert "held" not in client.shell(f"walreplay status --target {client.folder / 'mirror'}")
+    client.shell(f"walreplay verify {of_client}")  # exits with 3 where anything differs
+    say("Spark Connect: a table is held, and made again")
 
 
 def test_client_and_workers_reach_a_store_by_the_keys_of_the_session(tmp_path: Path) -> None:

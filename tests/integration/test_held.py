@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,11 +13,14 @@ import pytest
 
 import walreplay
 from support.extent import further
-from support.readers import collect
+from support.readers import collect, read
+from support.shards import Shards
 from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row, rows_of
 from support.stopped_run import StoppedError, stopping
+from support.truth import mirror_tables
 from walreplay import cli
-from walreplay.errors import WalReplayError
+from walreplay.errors import TargetError, WalReplayError
+from walreplay.loading.description import Description, write_description
 from walreplay.lsn import format_lsn
 from walreplay.protocol import messages as m
 
@@ -46,8 +50,19 @@ def _out_of_the_way(mirror: SmallMirror) -> None:
     mirror.location("one").unlink()
 
 
+def _locked(mirror: SmallMirror, flag: str = "+i") -> None:
+    """Let nobody write to the table's folder, whoever it is."""
+    if subprocess.run(["chattr", "-R", flag, str(mirror.location("one"))], capture_output=True, check=False).returncode:
+        pytest.skip("no folder can be locked here")
+
+
+def _unlocked(mirror: SmallMirror) -> None:
+    _locked(mirror, "-i")
+
+
 def _changed(mirror: SmallMirror) -> None:
-    mirror.spark.sql(f"DELETE FROM delta.`{mirror.location('one')}`")
+    table = "s.one" if mirror.target == _CATALOG else f"delta.`{mirror.location('one')}`"
+    mirror.spark.sql(f"DELETE FROM {table}")
 
 
 def _gone(mirror: SmallMirror) -> None:
@@ -57,6 +72,14 @@ def _gone(mirror: SmallMirror) -> None:
 
 def _somebodys(mirror: SmallMirror) -> None:
     mirror.spark.range(3).write.format("delta").save(str(mirror.location("one")))
+
+
+@pytest.fixture
+def catalog(spark: SparkSession) -> Iterator[None]:
+    """Leave nothing in the session's catalog."""
+    yield
+    for schema in ("s", "_walreplay"):
+        spark.sql(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
 
 
 @dataclass(frozen=True)
@@ -112,6 +135,7 @@ _CAUSES: Final = {
         causes=_in_the_way,
         removes=_out_of_the_way,
     ),
+    "a folder that cannot be written": _Cause("not permitted", causes=_locked, removes=_unlocked),
     "somebody's table in the place": _Cause(
         "was not made by this target's ledger",
         ((), (_ONE, m.Insert(1, row(2, "2")))),
@@ -132,16 +156,32 @@ _CAUSES: Final = {
 }
 
 
-def _hold(mirror: SmallMirror, cause: _Cause) -> walreplay.RunReport:
+_CATALOG: Final = "spark_catalog"
+_MANY: Final = tuple(relation(oid, f"t{oid}", {"id": INT4}) for oid in range(11, 59))  # with both, there are fifty
+
+
+def _others(number: int, many: Sequence[m.Relation] = ()) -> Sequence[m.AnyMessage]:
+    """Return what a run has for the tables that are not held."""
+    announced = (_OTHER, *many) if number == 1 else ()
+    return (*announced, *(m.Insert(each.oid, row(number)) for each in (_OTHER, *many)))
+
+
+def _hold(mirror: SmallMirror, cause: _Cause, many: Sequence[m.Relation] = (), **config: Any) -> walreplay.RunReport:
     """Apply the run that holds the table; another one has been before."""
     cause.causes(mirror)
-    config = {**_HOLD, **cause.config}
-    mirror.write(*cause.changes[1], m.Insert(2, row(2)))
-    return mirror.apply(**config)
+    mirror.write(*cause.changes[1], *_others(2, many))
+    return mirror.apply(**{**_HOLD, **config, **cause.config})
 
 
-def _check_other(mirror: SmallMirror, rows: int) -> None:
-    assert sorted(collect(mirror.location("other"), "id")) == [(number,) for number in range(1, rows + 1)]
+def _read(mirror: SmallMirror, name: str, *columns: str) -> list[tuple[Any, ...]]:
+    if mirror.target == _CATALOG:
+        return sorted(map(tuple, mirror.spark.table(f"s.{name}").select(*columns).collect()), key=str)
+    return sorted(map(tuple, collect(mirror.location(name), *columns)), key=str)
+
+
+def _check_other(mirror: SmallMirror, rows: int, *names: str) -> None:
+    for name in ("other", *names):
+        assert _read(mirror, name, "id") == [(number,) for number in range(1, rows + 1)]
 
 
 def _check_held(report: walreplay.RunReport, reason: str) -> None:
@@ -152,31 +192,58 @@ def _check_held(report: walreplay.RunReport, reason: str) -> None:
     assert r"walreplay rebuild --table 's\.one'" in warning
 
 
-def _check_mended(mirror: SmallMirror, cause: _Cause, folder: Path) -> None:
+def _check_mended(
+    mirror: SmallMirror, cause: _Cause, folder: Path, many: Sequence[m.Relation] = (), **config: Any
+) -> None:
     """Rebuild the table without its cause, and apply what comes then."""
     cause.removes(mirror)
-    mended = {**_HOLD, **cause.mended}
+    mended = {**_HOLD, **config, **cause.mended}
     _check_held(mirror.apply(**mended), cause.reason)  # that the cause is gone does not let it go on
     walreplay.rebuild(mirror.spark, mirror.captures, mirror.target, r"s\.one", config=mended)
-    report = mirror.apply(m.Insert(cause.oid, row(9, "9")), m.Insert(2, row(4)), **mended)
+    report = mirror.apply(m.Insert(cause.oid, row(9, "9")), *_others(4, many), **mended)
     assert {table.action for table in report.tables} <= {"merged", "appended"}
     assert not report.warnings
-    walreplay.apply(mirror.spark, captures=mirror.captures, target=folder, config=cause.mended)
-    assert mirror.rows() == rows_of(folder)
+    walreplay.apply(mirror.spark, captures=mirror.captures, target=folder, config={**config, **cause.mended})
+    for place in mirror_tables(folder).values():
+        columns = [name for name in read(place).column_names if name not in ("__commit_lsn", "__commit_ts")]
+        rows = map(tuple, collect(place, *columns))
+        assert _read(mirror, place.name, *columns) == sorted(rows, key=str)
     assert all(table.held is None for table in walreplay.status(mirror.spark, mirror.target).tables)
+    verified = walreplay.verify(mirror.spark, mirror.target, mirror.captures, config=mended)
+    assert {table.result for table in verified.tables} == {"equal"}
 
 
-@pytest.mark.parametrize("name", further(list(_CAUSES), but=("a type that cannot change", "a key that is not unique")))
+_QUICK: Final = (*(("a type that cannot change", ""), ("a key that is not unique", "in a catalog")),)
+_OF_FIFTY: Final = (
+    *("a type that cannot change", "a value that its type refuses", "a key that is not unique", "a changed table"),
+    *("a file in the way of a new table", "names that collide"),
+)
+_WAYS: Final = {
+    "of fifty": _OF_FIFTY,
+    "by statements": ("a value that its type refuses", "a changed table", "a folder that cannot be written"),
+    "in a catalog": ("a key that is not unique", "a changed table"),
+    "in a catalog by statements": ("a type that cannot change", "a value that its type refuses"),
+    "with all outputs": ("a type that cannot change", "a changed table", "a value that its type refuses"),
+    "": ("a type that cannot change", *(name for name in _CAUSES if name not in _OF_FIFTY)),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "way"), further([(name, way) for way, names in _WAYS.items() for name in names], but=_QUICK)
+)
 def test_one_table_waits_and_the_others_go_on(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, catalog: None, name: str, way: str
 ) -> None:
-    mirror, cause = SmallMirror(spark, tmp_path), _CAUSES[name]
-    config = {**_HOLD, **cause.config}
-    mirror.apply(*cause.changes[0], _OTHER, m.Insert(2, row(1)), **config)
-    _check_held(_hold(mirror, cause), cause.reason)
-    _check_other(mirror, 2)
-    _check_held(mirror.apply(m.Insert(cause.oid, row(3, "3")), m.Insert(2, row(3)), **config), cause.reason)
-    _check_other(mirror, 3)
+    monkeypatch.setenv("WALREPLAY_COMMITS", "spark" if "statements" in way else "")
+    mirror, cause = SmallMirror(spark, tmp_path, _CATALOG if "catalog" in way else None), _CAUSES[name]
+    many = _MANY if way == "of fifty" else ()
+    outputs = {"outputs": ["mirror", "history", "changelog"]} if way == "with all outputs" else {}
+    config = {**_HOLD, **outputs, **cause.config}
+    mirror.apply(*cause.changes[0], *_others(1, many), **config)
+    _check_held(_hold(mirror, cause, many, **outputs), cause.reason)
+    _check_other(mirror, 2, *(each.name for each in many))
+    _check_held(mirror.apply(m.Insert(cause.oid, row(3, "3")), *_others(3, many), **config), cause.reason)
+    _check_other(mirror, 3, *(each.name for each in many))
     held = {table.name: table.held for table in walreplay.status(spark, mirror.target).tables}
     assert cause.reason in (held["s.one"] or "")
     assert held["s.other"] is None
@@ -184,7 +251,7 @@ def test_one_table_waits_and_the_others_go_on(
     assert answers["s.other"].exact
     assert answers["s.one"].note
     assert not answers["s.one"].exact
-    _check_mended(mirror, cause, tmp_path / "right")
+    _check_mended(mirror, cause, tmp_path / "right", many, **outputs)
 
 
 _STEPS: Final = (
@@ -284,21 +351,6 @@ def test_the_exit_code_is_0_and_1_where_it_is_asked_for(
     assert "s.one is held, and left out" in capsys.readouterr().out
 
 
-@pytest.mark.full
-def test_one_of_fifty_tables_is_held_by_a_value_in_the_job_that_folds_them_all(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    mirror, config = SmallMirror(spark, tmp_path), {**_HOLD, **_table(keys=["id"])}
-    others = [relation(oid, f"t{oid}", {"id": INT4}) for oid in range(2, 51)]
-    mirror.apply(*others, *(m.Insert(other.oid, row(1)) for other in others), **config)
-    for run in (2, 3):
-        report = mirror.apply(*_TWICE, *(m.Insert(other.oid, row(run)) for other in others), **config)
-        _check_held(report, "the configured key is not unique")
-        assert {table.action for table in report.tables if table.name != "s.one"} == {"merged"}
-    walreplay.rebuild(spark, mirror.captures, mirror.target, r"s\.one", config=_HOLD)
-    assert mirror.rows() == mirror.expected(tmp_path / "expected")
-
-
 @pytest.mark.parametrize("config", [{}, _table(on_table_error="stop") | _HOLD], ids=["by default", "of one table"])
 def test_otherwise_an_error_of_one_table_stops_the_run(
     spark: SparkSession, tmp_path: Path, config: dict[str, Any]
@@ -378,3 +430,147 @@ def test_a_table_whose_name_goes_to_one_that_is_held_goes_on_under_its_own(spark
         "s.one": "equal",
         "s.former": "equal",
     }
+
+
+def _load(mirror: SmallMirror, base: str, of: m.Relation, rows: list[tuple[int, str]], **config: Any) -> None:
+    """Load what a table has as of the last file; a rebuild can read it again from files alone."""
+    source: Any = mirror.spark.createDataFrame(rows, f"id INT, {of.columns[1].name} STRING")
+    if base == "files":
+        source = mirror.captures.parent / f"{of.qualified_name}.copy"
+        source.write_text("".join(f"{number}\t{text}\n" for number, text in rows))
+    at_lsn = format_lsn(100 * mirror.files + 1)
+    described = mirror.captures.parent / "tables.jsonl"
+    described.write_text(write_description([of], Description.of((), ())))
+    walreplay.load(
+        mirror.spark,
+        source,
+        mirror.target,
+        at_lsn,
+        table=of.qualified_name,
+        describe=described,
+        replace=True,
+        config=config,
+    )
+
+
+_NEW: Final = relation(3, "one", {"id": INT4, "d": _DATE})
+_FORMER: Final = relation(1, "former", {"id": INT4, "v": TEXT})
+
+
+def _followed(mirror: SmallMirror, base: str, holds: str = "new") -> dict[str, Any]:
+    """Load a table, and hold it or the next one that has its name; return the configuration without the cause."""
+    config = {**_HOLD, **_NO_RESCUE}
+    mirror.apply(_ONE, m.Insert(1, row(1, "1")), _OTHER, m.Insert(2, row(1)), **config)
+    if base:
+        _load(mirror, base, _ONE, [(1, "1"), (50, "loaded")], **config)
+    if holds == "old":
+        _changed(mirror)
+        _check_held(mirror.apply(m.Insert(1, row(60, "6")), **config), "changed by somebody else")
+        config = {**config, **_table(type_overrides={"d": "text"})}
+    report = mirror.apply(_NEW, m.Insert(3, row(1, "infinity")), m.Insert(2, row(2)), **config)
+    _check_held(report, "a value does not fit its column" if holds == "new" else "changed by somebody else")
+    return {**config, **_table(type_overrides={"d": "text"})}
+
+
+def _ended(mirror: SmallMirror, table: str, config: dict[str, Any]) -> None:
+    walreplay.rebuild(mirror.spark, mirror.captures, mirror.target, table.replace(".", r"\."), config=config)
+
+
+@pytest.mark.parametrize(
+    ("base", "ends"),
+    further(
+        [(base, ends) for base in ("", "files", "database") for ends in ("rebuild", "load", "rebuild held")],
+        but=[("database", "rebuild"), ("", "load")],
+    ),
+)
+def test_a_new_table_is_made_again_though_the_one_before_it_cannot_be(
+    spark: SparkSession, tmp_path: Path, base: str, ends: str
+) -> None:
+    mirror, is_old = SmallMirror(spark, tmp_path), ends.endswith("held")
+    config = _followed(mirror, base, "old" if is_old else "new")
+    if ends == "load":
+        _load(mirror, ends, _NEW, [(1, "infinity")], **config)
+    else:
+        _ended(mirror, "s.one", config)
+    report = mirror.apply(m.Insert(3, row(2, "2020-01-01")), m.Insert(2, row(3)), **config)
+    assert not report.warnings
+    assert {table.action for table in report.tables} == {"merged"}
+    walreplay.apply(spark, mirror.captures, tmp_path / "right", config)
+    assert mirror.rows() == rows_of(tmp_path / "right")
+    cut = walreplay.versions_at(spark, mirror.target, report.run or 0)
+    assert [(table.name, table.exact) for table in cut.tables] == [("s.one", True), ("s.other", True)]
+    # The one before is back, under another name: it is written to only where all of its rows are there.
+    report = mirror.apply(_FORMER, m.Insert(1, row(2, "2")), **config)
+    if ends == "load" or base == "database":
+        assert any("s.former: it is held" in warning for warning in report.warnings)
+        if base == "database":
+            with pytest.raises(TargetError, match="cannot be read again"):
+                _ended(mirror, "s.former", config)
+            older = [(60, "6")] * is_old
+            _load(mirror, base, _FORMER, [(1, "1"), (2, "2"), (50, "loaded"), *older], **config)
+        else:
+            _ended(mirror, "s.former", config)
+    assert not mirror.apply(m.Insert(1, row(3, "3")), **config).warnings
+    further_rows = [(50, "loaded")] * bool(base) + [(60, "6")] * is_old
+    assert sorted(collect(mirror.location("former"), "id", "v")) == [(1, "1"), (2, "2"), (3, "3"), *further_rows]
+
+
+@pytest.mark.parametrize(
+    ("base", "first"),
+    further(
+        [(base, first) for base in ("", "files", "database") for first in ("s.one", "s.former")],
+        but=[("files", "s.former")],
+    ),
+)
+def test_a_table_whose_name_a_held_one_has_is_made_again_under_its_own(
+    spark: SparkSession, tmp_path: Path, base: str, first: str
+) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    config = _followed(mirror, base)
+    mirror.apply(_FORMER, m.Insert(1, row(2, "2")), m.Insert(2, row(3)), **config)
+    if base == "database":
+        for table in ("s.one", "s.former"):
+            with pytest.raises(TargetError, match="cannot be read again"):
+                _ended(mirror, table, config)
+        _load(mirror, base, _FORMER, [(1, "1"), (2, "2"), (50, "loaded")], **config)
+    for table in (
+        ["s.one"] if base == "database" else ["s.one", "s.former"] if first == "s.one" else ["s.former", "s.one"]
+    ):
+        _ended(mirror, table, config)
+    report = mirror.apply(m.Insert(1, row(3, "3")), m.Insert(3, row(2, "2")), m.Insert(2, row(4)), **config)
+    assert not report.warnings
+    assert {table.action for table in report.tables} == {"merged"}
+    loaded = [(50, "loaded")] if base else []
+    assert sorted(collect(mirror.location("former"), "id", "v")) == [(1, "1"), (2, "2"), (3, "3"), *loaded]
+    assert sorted(collect(mirror.location("one"), "id", "d")) == [(1, "infinity"), (2, "2")]
+    _check_other(mirror, 4)
+
+
+@pytest.mark.full
+def test_a_source_holds_a_table_of_its_own_and_stops_at_one_that_it_shares(spark: SparkSession, tmp_path: Path) -> None:
+    keys = [_table(keys=["id"])["objects"][0], _table(source_table="both", keys=["id"])["objects"][0]]
+    both, two = relation(9, "both", {"id": INT4, "v": TEXT}, "f"), relation(4, "two", {"id": INT4, "v": TEXT})
+    shards = Shards(spark, tmp_path, **_HOLD, objects=keys)
+    shards.config["shared_tables"] = [r"s\.both"]
+    eu, us = shards.of.values()
+    eu.write(_FULL, m.Insert(1, row(7, "1")), both, m.Insert(9, row(1, "eu")), _OTHER, m.Insert(2, row(1)))
+    us.write(two, m.Insert(4, row(1, "1")), both, m.Insert(9, row(1, "us")))
+    shards.apply()
+    for number in (2, 3):
+        eu.write(m.Insert(1, row(7, "2")), m.Insert(9, row(number, "eu")), m.Insert(2, row(number)))
+        us.write(m.Insert(4, row(number, "2")), m.Insert(9, row(number, "us")))
+        reports = shards.apply(at_once=2)
+        _check_held(reports["eu"], "the configured key is not unique")
+        assert not any(table.action == "held" for table in reports["us"].tables)
+        assert {name: len(rows) for name, rows in shards.rows("both").items()} == {"eu": number, "us": number}
+    shards.config["objects"] = keys[1:]
+    config = walreplay.source_settings(shards.config, "eu")
+    walreplay.rebuild(spark, eu.captures, shards.lake, r"s\.one", config=config)
+    assert sorted(collect(shards.lake / "s" / "one", "id", "v")) == [(7, "1"), (7, "2"), (7, "2")]
+    eu.write(m.Insert(9, row(5, "x")), m.Insert(9, row(5, "y")), m.Insert(2, row(4)))
+    us.write(m.Insert(9, row(4, "us")))
+    report = walreplay.apply_sources(spark, shards.lake, shards.config)
+    (failed,) = report.failed
+    assert "table s.both: the configured key is not unique" in str(failed.error)
+    assert report.results["us"].status == "applied"
+    assert sorted(collect(shards.lake / "s" / "other", "id")) == [(1,), (2,), (3,)]

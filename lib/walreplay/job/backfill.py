@@ -25,9 +25,9 @@ from walreplay.errors import ConfigError, TargetError
 from walreplay.job.apply import Idle, Job, run_job
 from walreplay.job.as_of import lsn_of, until_of
 from walreplay.job.context import RunContext
-from walreplay.job.execution import Applying, RunWork
+from walreplay.job.execution import Applying, RunWork, buckets_of, tasks_of
 from walreplay.job.rebuild import rebuild
-from walreplay.job.scanning import RunInput, Scanning, buckets_of, seen_files, tasks_of
+from walreplay.job.scanning import RunInput, Scanning, seen_files
 from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.state import State, now
 from walreplay.lsn import format_lsn, to_datetime

@@ -29,8 +29,7 @@ from walreplay.delta.target import catalog_errors
 from walreplay.errors import CaptureError, ConfigError, TargetError, listed
 from walreplay.fold.events import Mode
 from walreplay.job.context import RunContext
-from walreplay.job.execution import RunTables, table_runs
-from walreplay.job.scanning import buckets_of
+from walreplay.job.execution import RunTables, buckets_of, table_runs
 from walreplay.job.source_check import shared_by, taken_by
 from walreplay.job.standing import refuse_older
 from walreplay.job.table_check import CheckedTable, TableChecks, highest_of
@@ -77,6 +76,18 @@ class PlannedLoad:
     def applied(self) -> int:
         """The commit LSN up to which captures are applied; -1 for none."""
         return self.plan.upto_lsn
+
+    @property
+    def is_displaced(self) -> bool:
+        """Whether a held table has the place of another name than its own, which a load alone does not change."""
+        names = {relation.oid: relation.qualified_name for relation in self.loaded}
+        held = [entry for entry in (self.state.tables if self.state else ()) if entry.held and not entry.is_unmade]
+        return any(
+            entry.set_aside or names[source_oid(entry.oid)] != entry.source_name
+            if source_oid(entry.oid) in names
+            else entry.source_name in names.values() and not entry.set_aside
+            for entry in held
+        )
 
 
 @dataclass
@@ -129,11 +140,7 @@ class BaseLoad:
         return PlannedLoad(state, source, description, plan, catalogue, self._loaded_relations(plan, catalogue))
 
     def bring(self, begun: PlannedLoad, began: float) -> RunReport:
-        """Load what was begun: stage the rows, write down that tables get them, bring them there, record the load.
-
-        Args:
-            began: when, by the monotonic clock.
-        """
+        """Load what was begun: stage the rows, write down that tables get them, bring them there, record the load."""
         interrupted = self._interrupted(begun)
         resumed = interrupted is not None and interrupted.writing
         rows = self.base.rows(begun.loaded, begun.description)  # nothing is read yet
@@ -278,11 +285,7 @@ class BaseLoad:
     def _write_load(
         self, begun: PlannedLoad, interrupted: Load | None, rows: BaseRows, *, resumed: bool
     ) -> tuple[State, Sequence[CheckedTable]]:
-        """Check the tables, and write the load down before a row of it is read.
-
-        Returns:
-            the ledger's state, and each table as it was found.
-        """
+        """Check the tables, and write the load down before a row of it is read; return the ledger's state, too."""
         context, state = self.context, begun.state
         tables = self._tables(begun, _unread_staged(begun))
         with context.stage("check"):
@@ -398,11 +401,7 @@ class BaseLoad:
                 )
 
     def _number(self, state: State | None, checked: Sequence[CheckedTable], interrupted: Load | None) -> int:
-        """Return the load's number; refuse a ledger that is older than its tables.
-
-        Args:
-            interrupted: the interrupted load that this one finishes.
-        """
+        """Return the load's number; refuse a ledger that is older than its tables."""
         last_run = state.run if state is not None else 0
         if interrupted is not None:
             return last_run

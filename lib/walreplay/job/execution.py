@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from walreplay.delta import statements as delta
 from walreplay.delta.local import ConflictError, DroppedError
@@ -24,7 +24,6 @@ from walreplay.errors import listed
 from walreplay.fold.versions import NO_AXIS, NO_TIME, Axis
 from walreplay.job.context import RunContext
 from walreplay.job.holding import Holding, reported
-from walreplay.job.scanning import buckets_of, tasks_of
 from walreplay.job.source_check import shared_by, taken_by
 from walreplay.job.table_check import CheckedTable, TableChecks
 from walreplay.ledger.state import State, run_id
@@ -230,14 +229,11 @@ def moved(tables: TablesPlan) -> list[TableReport]:
     """Report the tables that the run did not write to, but moved or set aside."""
     placement = tables.placement
     actions: dict[Action, Sequence[MirrorEntry]] = {"set aside": placement.aside, "unchanged": placement.renamed}
-    reports = []
-    for action, entries in actions.items():
-        for entry in entries:
-            place, notes = entry.table.text, placement.notes.get(entry.oid, ())
-            reports.append(
-                TableReport(entry.name, place, action, oid=entry.oid, set_aside=entry.set_aside, notes=notes)
-            )
-    return reports
+    return [
+        TableReport(entry.name, entry.table.text, action, oid=entry.oid, set_aside=entry.set_aside, notes=notes)
+        for action, entries in actions.items()
+        for entry, notes in ((entry, placement.notes.get(entry.oid, ())) for entry in entries)
+    ]
 
 
 Truncates: TypeAlias = Mapping[int, tuple[int, int]]  # by the source's oids, of each the last: commit LSN and ordinal
@@ -500,12 +496,36 @@ def _later_rows(entries: Sequence[MirrorEntry], upto_lsn: int) -> list[str]:
     later = [entry for entry in entries if entry.rows_at > upto_lsn]
     if not later:
         return []
-    high = format_lsn(max(entry.rows_at for entry in later))
-    names = listed([entry.name for entry in later])
+    high, names = format_lsn(max(entry.rows_at for entry in later)), listed([entry.name for entry in later])
     return [
         f"{names}: loaded with rows as of up to LSN {high}, later than what is applied: until captures reach it, the "
         "tables are ahead of the others, and their changes are left out, as the rows have them"
     ]
+
+
+_MAX_BUCKETS: Final = 2048
+_FEW_BUCKETS: Final = 4  # at most, of a run that has less than a large bucket
+_BUCKETS_OF_UNKNOWN: Final = 64
+_FEW_BYTES: Final = 8 << 20  # of captures, for each bucket of a small run
+_BUCKET_BYTES: Final = 64 << 20  # of captures, for each bucket of a large run
+_TASK_BYTES: Final = 4 << 20  # of a table's staged changes, which are worth a task of its own
+
+
+def buckets_of(size: int | None) -> int:
+    """Return into how many buckets each table's changes are split, by key; few for a small run.
+
+    Args:
+        size: bytes of the files that a run reads; None if nobody knows.
+    """
+    if size is None:
+        return _BUCKETS_OF_UNKNOWN
+    few = min(_FEW_BUCKETS, size // _FEW_BYTES)
+    return max(1, few, min(_MAX_BUCKETS, -(-size // _BUCKET_BYTES)))
+
+
+def tasks_of(buckets: int, size: int) -> int:
+    """Return how many tasks fold a table, given the bytes that are staged for it."""
+    return min(buckets, 1 + size // _TASK_BYTES)  # a task folds whole buckets
 
 
 def table_runs(

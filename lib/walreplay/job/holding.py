@@ -20,6 +20,7 @@ from walreplay.evolution.shapes import TableShape
 from walreplay.job.context import RunContext
 from walreplay.lsn import format_lsn
 from walreplay.names import Output, output_of, relation_of, source_oid
+from walreplay.protocol.messages import Relation
 from walreplay.report import TableReport
 from walreplay.session.failures import is_refused
 from walreplay.stream.plan import Plan
@@ -84,7 +85,7 @@ class Holding:
         """Return what stands for the tables that an error's ``schema.table[.column]`` may name, if it may hold them."""
         # Of a name that is held already, another table may be the next holder.
         held = {relation_of(entry.oid) for entry in self.entries if entry.held}
-        identities = Identities.find(self.plan.relations, self.entries, self.run.settings).of
+        identities = self._identities
         # What the run announces has the name now; what was in force before may be a dropped table's.
         for relations in (self.plan.announced, self.plan.versions, self.plan.before):
             names = [(relation, relation.qualified_name + output.suffix) for relation in relations for output in Output]
@@ -99,11 +100,15 @@ class Holding:
                 return named if is_clear and holds else {}
         return {}
 
+    @property
+    def _identities(self) -> dict[Relation, int]:
+        return Identities.find(self.plan.relations, self.entries, self.run.settings).of
+
     def _with_held(self, entries: Entries, identity: int, name: str, reason: str) -> Entries:
         """Return entries, those of a table held; one that no run has written to gets one."""
         is_known, names = any(relation_of(entry.oid) == identity for entry in entries), dict[int, str]()
         if not is_known:  # its place may be that of a table which was dropped: that one is the source's no more
-            identities = Identities.find(self.plan.relations, self.entries, self.run.settings).of
+            identities = self._identities
             names = {identities[relation]: relation.qualified_name for relation in self.plan.announced}
             aside = self.run.target.set_aside(identity)
             entries = (*entries, MirrorEntry(identity, name, aside, TableShape(), set_aside=True))

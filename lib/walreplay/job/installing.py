@@ -33,11 +33,7 @@ _OF_LEDGER: Final = ("state", *APPENDED_TABLES)
 
 
 def remove_side(spark: SparkSession, side: Target, tables: Iterable[TableName]) -> str | None:
-    """Remove a side target, and return a note where that cannot be done from here.
-
-    Args:
-        tables: those of its tables that are known.
-    """
+    """Remove a side target, and its tables as far as they are known; return a note where that cannot be done here."""
     if side.root is None:
         _drop(spark, side)
         return None
@@ -78,11 +74,7 @@ class Installing:
     captures: str
 
     def begin(self, state: State, rebuild: Rebuild, number: int) -> State:
-        """Write down what is to be put in place; return the ledger's state with it.
-
-        Args:
-            number: the rebuild's, as a run.
-        """
+        """Write down what is to be put in place, under a run's number; return the ledger's state with it."""
         existing_oids = {entry.oid for entry in state.tables if not entry.set_aside}  # they have their places already
         made = {swap.entry.table: swap.entry.name for swap in rebuild.tables if swap.entry.oid not in existing_oids}
         with self.context.apart(made) as places:
@@ -92,7 +84,6 @@ class Installing:
         """Put the rows in their tables, remove the tables that they were made in, and record it.
 
         Args:
-            state: the ledger's, with the rebuild in it.
             resumed: it was begun before: some tables may have its commit.
         """
         context, rebuild = self.context, state.rebuild
@@ -132,12 +123,15 @@ class Installing:
             return None
         steps.reached(f"table replaced: {entry.name}")
         action: Action = "created" if before is None else "overwritten"
-        return TableReport(entry.name, place, action, inserted=swap.rows, version=version, oid=entry.oid)
+        report = TableReport(entry.name, place, action, inserted=swap.rows, version=version, oid=entry.oid)
+        return replace(report, set_aside=entry.set_aside)
 
     def _record(self, state: State, reports: list[TableReport], *, resumed: bool) -> tuple[State, RunReport]:
         context, rebuild = self.context, state.rebuild
         assert rebuild is not None
-        report = context.report(state.run, "rebuilt", self.captures, state.reached, reports)
+        given_up = (entry for entry in state.tables if entry.is_unmade and not entry.held)
+        aside = (TableReport(e.name, e.table.text, "set aside", oid=e.oid, set_aside=True) for e in given_up)
+        report = context.report(state.run, "rebuilt", self.captures, state.reached, [*reports, *aside])
         report = replace(report, writer="statements")  # the rows are copied by Spark
         versions: Mapping[int, int | None] = {table.oid: table.version for table in reports if table.oid is not None}
         with context.recording():

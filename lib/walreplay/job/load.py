@@ -103,7 +103,8 @@ def _bring(load: BaseLoad, captures: str | None, began: float) -> RunReport:
     """Bring the rows in one commit a table; behind what is applied, with the archive's changes since then."""
     with load.context.at_work():
         begun = load.begin()  # takes the lock
-        if load.lsn >= begun.applied:  # nothing behind the rows is applied: they can be written as they are
+        # Where nothing behind the rows is applied, they can be written as they are.
+        if load.lsn >= begun.applied and not begun.is_displaced:
             return load.bring(begun, began)
         late_load = _late_load(load, begun)
     assert begun.state is not None

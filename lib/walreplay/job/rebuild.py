@@ -23,16 +23,17 @@ from walreplay.errors import ConfigError, TargetError, listed
 from walreplay.job.compare import Verdict, check_readable
 from walreplay.job.context import RunContext
 from walreplay.job.installing import Installing
+from walreplay.job.side_build import BaseStep
 from walreplay.job.side_tables import MadeTables, SideTables
 from walreplay.job.standing import newest_number, refuse_older
 from walreplay.ledger.state import Load, Rebuild, Replacement, State
-from walreplay.names import Output, output_of, relation_of
+from walreplay.names import Output, output_of, relation_of, source_oid
 from walreplay.progress import Progress
 from walreplay.report import RunReport, TableReport, timed
 from walreplay.session import steps
 from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import session_with
-from walreplay.table.registry import MirrorEntry
+from walreplay.table.registry import OFF, MirrorEntry
 from walreplay.table.table_run import run_of
 
 if TYPE_CHECKING:
@@ -128,15 +129,13 @@ class Rebuilding:
         """Compare the side target's tables with the target's, and replace the rows of those that are not right."""
         context, captures = self.context, self.tables.captures
         pairs = self._paired_entries(made)
+        made = self._without_given_up(made, [entry for _, entry in pairs])
         with context.stage("compare", len(pairs)):
             verdicts = context.each(lambda pair: self._compare(made, *pair), pairs)
         steps.reached("compared")
         compared = [(side_entry, entry, verdict) for (side_entry, entry), verdict in zip(pairs, verdicts, strict=True)]
-        unchanged = [
-            TableReport(entry.name, entry.table.text, "unchanged", oid=entry.oid)
-            for _, entry, verdict in compared
-            if not verdict.why
-        ]
+        right = (entry for _, entry, verdict in compared if not verdict.why)
+        unchanged = [TableReport(entry.name, entry.table.text, "unchanged", oid=entry.oid) for entry in right]
         replacements = [
             Replacement(side_entry.table, entry, verdict.rows) for side_entry, entry, verdict in compared if verdict.why
         ]
@@ -152,8 +151,8 @@ class Rebuilding:
         begun_state = installing.begin(state, rebuild, run_number)
         steps.reached("rebuild written")  # from here on, any next run finishes the swap
         _, report = installing.finish(begun_state, resumed=False)
-        notes = {entry.oid: f"{verdict.why}: made again" for _, entry, verdict in compared}
-        tables_made = [replace(table, notes=(notes[table.oid],)) for table in report.tables if table.oid is not None]
+        notes = {entry.oid: (f"{verdict.why}: made again",) for _, entry, verdict in compared}
+        tables_made = [replace(table, notes=notes.get(table.oid or 0, ())) for table in report.tables]
         return replace(report, **made.counted, tables=tuple(sorted([*tables_made, *unchanged], key=TableReport.order)))
 
     def _paired_entries(self, made: MadeTables) -> list[tuple[MirrorEntry, MirrorEntry]]:
@@ -161,30 +160,33 @@ class Rebuilding:
 
         Raises:
             ConfigError: the configuration wants none of the tables, or one output of a held one alone.
-            TargetError: a table's place is another one's.
+            TargetError: a table's place is another one's, or its base load cannot be repeated.
         """
         target, state = self.context.target, made.state
         target_entries = {entry.oid: entry for entry in state.tables if not entry.is_unmade}
-        # A held table may have another name by now, or none: then it gives up its place.
         held = {relation_of(entry.oid) for entry in state.tables if entry.held and self.tables.wants(entry)}
         if held and self.tables.narrowed.outputs is not None:
             raise ConfigError("the outputs of a held table are made again together", remedy="Leave --output out")
-        leaving = {entry.oid for entry in made.made.tables if entry.set_aside and relation_of(entry.oid) in held}
-        holders = {entry.table.place: entry for entry in state.tables if not (entry.set_aside or entry.oid in leaving)}
+        # A held table may have another name by now, or none: then it gives up its place.
+        names = {entry.name: entry.oid for entry in made.made.tables if not entry.set_aside}
+        given_up = {entry.oid for entry in state.tables if entry.held and names.get(entry.name, entry.oid) != entry.oid}
+        holders = {entry.table.place: entry for entry in state.tables if not (entry.set_aside or entry.oid in given_up)}
         pairs, without_place = [], list[str]()
         for side_entry in made.made.tables:
             target_entry = target_entries.get(side_entry.oid)
             is_loaded = self._load is not None and output_of(side_entry.oid).is_whole
-            is_aside = side_entry.set_aside and side_entry.oid not in leaving
+            base = self.tables.lacking.get(source_oid(side_entry.oid))
+            is_aside = side_entry.set_aside and (side_entry.oid not in given_up or base is not None)
             is_wanted = self.tables.wants(side_entry) or relation_of(side_entry.oid) in held
-            if not is_wanted or (is_aside and not is_loaded):
+            # A change log has no loaded rows: it is as the captures have made it.
+            is_kept = self._load is not None and target_entry is not None and not is_loaded
+            if not is_wanted or is_kept or (is_aside and not is_loaded):
                 continue
-            if self._load is not None and target_entry is not None and not is_loaded:
-                # A change log has no loaded rows: it is as the captures have made it.
-                continue
-            is_there = target_entry is not None and not target_entry.set_aside and side_entry.oid not in leaving
-            side_table = target.of_side(made.side.target, side_entry.table)
-            table = target_entry.table if target_entry is not None and is_there else side_table
+            if base is not None:
+                raise BaseStep.not_again(base, [side_entry.name], target.text)
+            table = target.of_side(made.side.target, side_entry.table)
+            if target_entry is not None and not target_entry.set_aside and side_entry.oid not in given_up:
+                table = target_entry.table
             holder = holders.get(table.place, side_entry)
             if is_aside or (is_loaded and holder.oid != side_entry.oid and holder.name == side_entry.name):
                 without_place.append(side_entry.name)
@@ -195,12 +197,9 @@ class Rebuilding:
             if target_entry is None and opened.exists and all(each.application != state.ledger for each in opened.made):
                 with self.context.apart({table: side_entry.name}):
                     pass  # raises if the table is another source's, and names that source
-                raise TargetError(
-                    "the table is there already, but was not made by this target's ledger",
-                    table=side_entry.name,
-                    path=table.text,
-                    remedy="Nothing was changed; move the table away, and run again",
-                )
+                problem = "the table is there already, but was not made by this target's ledger"
+                remedy = "Nothing was changed; move the table away, and run again"
+                raise TargetError(problem, table=side_entry.name, path=table.text, remedy=remedy)
             pairs.append((side_entry, replace(side_entry, table=table, left=None, run="")))
         if without_place:
             raise TargetError(
@@ -217,6 +216,19 @@ class Rebuilding:
                 remedy="Check --config (table_include_list, outputs) and --output",
             )
         return pairs
+
+    def _without_given_up(self, made: MadeTables, installed: Sequence[MirrorEntry]) -> MadeTables:
+        """Return what was made, with a target that has nothing of tables whose places others get."""
+        places, entries = {entry.table.place for entry in installed}, {entry.oid: entry for entry in made.state.tables}
+        names = {entry.oid: entry.name for entry in made.made.tables if not entry.set_aside}
+        for oid in entries.keys() - {entry.oid for entry in installed}:
+            entry, table = entries[oid], self.context.target.set_aside(oid)
+            is_taken = entry.table.place in places and not entry.set_aside
+            if is_taken or (entry.held and source_oid(oid) in self.tables.lacking):
+                # Under another name it is still held; if its relation has none, it is refused should that come back.
+                entry = replace(entry, name=names.get(oid, entry.name), paused=entry.paused if oid in names else OFF)
+                entries[oid] = replace(entry, table=table, set_aside=True, left=None, run="") if is_taken else entry
+        return replace(made, state=replace(made.state, tables=tuple(entries.values())))
 
     def _compare(self, made: MadeTables, side_entry: MirrorEntry, entry: MirrorEntry) -> Verdict:
         pair = made.pair(side_entry, self.context)
@@ -237,13 +249,11 @@ class Rebuilding:
 
     def _next_number(self, state: State, entries: Sequence[MirrorEntry]) -> int:
         """Return a number that no run had, by the ledger and by the tables themselves."""
-        context = self.context
-        refuse_older(context, state.run, "rebuild")
-        numbers = [state.run]  # Delta skips commits whose number a table has had
-        for entry in entries:
-            if delta.exists(context.session, entry.table):
-                numbers.append(run_of(newest_number(context.session, entry.table, state.ledger)))
-        return max(numbers) + 1
+        session = self.context.session
+        refuse_older(self.context, state.run, "rebuild")
+        tables = [entry.table for entry in entries if delta.exists(session, entry.table)]
+        # Delta skips commits whose number a table has had.
+        return 1 + max([state.run, *(run_of(newest_number(session, table, state.ledger)) for table in tables)])
 
 
 def _occupied_error(side_entry: MirrorEntry, holder: MirrorEntry, table: TableName) -> TargetError:

@@ -429,13 +429,6 @@ def check_times(plan: Plan) -> None:
         raise error.at(path=plan.resume.last_path) from None
 
 
-_MAX_BUCKETS: Final = 2048
-_FEW_BUCKETS: Final = 4  # at most, of a run that has less than a large bucket
-_BUCKETS_OF_UNKNOWN: Final = 64
-_FEW_BYTES: Final = 8 << 20  # of captures, for each bucket of a small run
-_BUCKET_BYTES: Final = 64 << 20  # of captures, for each bucket of a large run
-_TASK_BYTES: Final = 4 << 20  # of a table's staged changes, which are worth a task of its own
-
 # What one run reads at most: a run that dies is repeated from its plan, and its staged rows need as much room again.
 _RUN_BYTES_A_CORE: Final = 8 << 30  # in local mode
 _RUN_BYTES: Final = 256 << 30  # on a cluster, whose cores may come and go
@@ -445,20 +438,3 @@ def run_bytes_of(spark: SparkSession) -> int:
     """Return how many bytes of captures one run reads at most; a larger archive is several runs."""
     cores = local_cores(spark)
     return _RUN_BYTES if cores is None else cores * _RUN_BYTES_A_CORE  # local_cores: None on a cluster
-
-
-def buckets_of(size: int | None) -> int:
-    """Return into how many buckets each table's changes are split, by key; few for a small run.
-
-    Args:
-        size: bytes of the files that a run reads; None if nobody knows.
-    """
-    if size is None:
-        return _BUCKETS_OF_UNKNOWN
-    few = min(_FEW_BUCKETS, size // _FEW_BYTES)
-    return max(1, few, min(_MAX_BUCKETS, -(-size // _BUCKET_BYTES)))
-
-
-def tasks_of(buckets: int, size: int) -> int:
-    """Return how many tasks fold a table, given the bytes that are staged for it."""
-    return min(buckets, 1 + size // _TASK_BYTES)  # a task folds whole buckets

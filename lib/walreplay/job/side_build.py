@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -70,7 +70,7 @@ class BaseStep:
         return cls(load, lambda spark: _Copied(spark, folder, files, moved=origin is not None), described, only)
 
     @staticmethod
-    def not_again(load: Load, only: frozenset[str], place: str) -> TargetError:
+    def not_again(load: Load, only: Iterable[str], place: str) -> TargetError:
         """Return the error for a load whose rows were not in files; ``place`` is the target."""
         return TargetError(
             f"the table was loaded from {load.origin}, whose rows as of that LSN cannot be read again",
@@ -151,9 +151,6 @@ class SideBuild:
 
     def make(self, state: State) -> tuple[State, RunReport]:
         """Make the tables, up to where the target is.
-
-        Args:
-            state: of the target's ledger.
 
         Returns:
             the state of the side target, and the report of the runs that made its tables.

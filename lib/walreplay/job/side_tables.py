@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -111,6 +111,8 @@ class SideTables:
         skips: nothing is put in place: shared tables are made, too, and those that cannot be made again are left out.
         skipped: these, by their names, with the reason.
         name: of the side target; None for one that says what is made there, and of what.
+        lacking: the tables that are made without their base load, by oid: runs leave them out, and others may have
+            their names by now.
     """
 
     context: RunContext
@@ -121,6 +123,7 @@ class SideTables:
     skips: bool = False
     skipped: dict[str, TargetError] = field(default_factory=dict)
     name: str | None = None
+    lacking: dict[int, Load] = field(default_factory=dict)
 
     def make(self, state: State | None, side: Side) -> MadeTables:
         """Make the tables while runs of the target may come in between, then lock it, and catch up with these.
@@ -164,7 +167,7 @@ class SideTables:
         settings = self.context.settings
         outputs = self.narrowed.outputs
         late = self.late_load
-        loads = self._base_loads(target_state, self._related_oids(names)) if late is None else (late,)
+        loads = self._base_loads(target_state, names) if late is None else (late,)
         oids = self._related_oids(names)  # some tables may be skipped by now
         name = self.name or side_name(
             settings,
@@ -230,17 +233,22 @@ class SideTables:
             raise next(iter(problems.values()))
         self.skipped.update(problems)
 
-    def _base_loads(self, state: State, oids: Collection[int]) -> tuple[BaseStep, ...]:
+    def _base_loads(self, state: State, names: Mapping[int, set[str]]) -> tuple[BaseStep, ...]:
         """Return the base loads that the wanted tables begin with, in their order."""
-        outputs = self.narrowed.outputs
+        outputs, oids = self.narrowed.outputs, self._related_oids(names)
         loaded_entries = [
             entry
             for entry in state.tables
             if entry.base_lsn is not None
-            and not entry.set_aside
-            and self.wants(entry)
             and (outputs is None or output_of(entry.oid) in outputs)
+            # The entry of a table that runs leave out does not follow its names.
+            and (any(map(self._wants_name, names[source_oid(entry.oid)])) if entry.paused else self.wants(entry))
+            and (entry.paused or not entry.set_aside)
         ]
+        loaded_oids = {source_oid(entry.oid) for entry in loaded_entries}
+        new_names = {entry.source_name for entry in state.tables if entry.held and entry.is_unmade}
+        placed = (entry for entry in loaded_entries if not entry.set_aside and self.wants(entry))
+        named = {source_oid(entry.oid) for entry in placed if not entry.paused or entry.source_name not in new_names}
         if not loaded_entries and self.base_folder is not None:
             problem = "none of these tables has a base load"
             raise ConfigError(problem, path=self.context.target.text, remedy="Leave out --base")
@@ -259,10 +267,12 @@ class SideTables:
             if load.late:
                 # A late load has made these tables anew, so they begin with it; older loads do not count.
                 resolved_oids |= load_tables.keys()
-            only = frozenset(load_tables.values())
-            if only and load.files is None:
+            if load_tables and load.files is None:
+                self.lacking.update(dict.fromkeys(load_tables.keys() & loaded_oids - named, load))
+                only = [name for oid, name in load_tables.items() if oid in named]
                 self._skip(dict.fromkeys(only, BaseStep.not_again(load, only, self.context.target.text)))
-            needed_loads.append((load, only))
+                continue
+            needed_loads.append((load, frozenset(load_tables.values())))
         # Loads between which nothing was applied keep their order: the sort is stable.
         needed_loads.reverse()
         needed_loads.sort(key=lambda needed: needed[0].after)

@@ -131,12 +131,11 @@ class SiblingLedgers:
 
 def taken_by(tables: TablesPlan) -> dict[TableName, str]:
     """Return the tables that a run makes or brings to another place, with the names of their source tables."""
-    entries = {table.table: table.before for table in tables.tables if not table.set_aside}
-    names = {table.table: table.name for table in tables.tables if not table.set_aside}
+    placed = ((plan, plan.before) for plan in tables.tables if not plan.set_aside)
     made = {
-        table: names[table]
-        for table, entry in entries.items()
-        if entry is None or entry.set_aside or entry.table.place != table.place
+        plan.table: plan.name
+        for plan, entry in placed
+        if entry is None or entry.set_aside or entry.table.place != plan.table.place
     }
     moved = {move.destination: move.name for move in tables.placement.moves if not move.set_aside}
     return {**moved, **made}
@@ -167,19 +166,16 @@ def _check(
         if owner is not None and table in shared and held[place].shares is not False:
             continue
         whose = "what was applied to this target without sources" if owner is None else f"the source {owner}"
+        remedy = 'give one of the two a destination_schema of its own, such as "NAME_{schema}"'
+        if len(target.catalog) == 2:
+            remedy = "in the one schema of this target, give one of the two another destination_table under objects"
         raise ConfigError(
             f"the source {target.source} would write to a table of {whose}",
             table=name,
             path=table.text,
-            remedy=f"Nothing of it was applied; {_remedy(target)}, or leave the table out with table_exclude_list. "
+            remedy=f"Nothing of it was applied; {remedy}, or leave the table out with table_exclude_list. "
             "Several sources have one table where shared_tables names it before it is made",
         )
-
-
-def _remedy(target: Target) -> str:
-    if len(target.catalog) == 2:
-        return "in the one schema of this target, give one of the two another destination_table under objects"
-    return 'give one of the two a destination_schema of its own, such as "NAME_{schema}"'
 
 
 def check_shared(plan: TablePlan, schema: StructType, siblings: SiblingLedgers, made: Iterable[CommitId]) -> None:

@@ -187,9 +187,6 @@ class TableChecks:
     def _check_begun(self, run: TableRun, run_id: str) -> TableRun | None:
         """Compare a table with the ledger when an interrupted run continues; None if it is gone, and can be made again.
 
-        Args:
-            run_id: of that run.
-
         Raises:
             TargetError: somebody else has changed it meanwhile.
         """

@@ -172,9 +172,8 @@ class _Verifying:
             made.remove(context)
         context.ledger.write(state)
         lsn, commit_time = made.state.reached
-        in_order = sorted(
-            [*results, *self._uncompared(tables, made, results)], key=lambda result: (result.name, result.oid or 0)
-        )
+        in_order = [*results, *self._uncompared(tables, made, results)]
+        in_order.sort(key=lambda result: (result.name, result.oid or 0))
         return VerifyReport(
             result=worst_of(in_order),
             against=against,

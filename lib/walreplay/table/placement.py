@@ -459,27 +459,32 @@ class Switched:
     left_out: frozenset[int]
 
     @classmethod
-    def of(cls, entries: Sequence[MirrorEntry], used: Sequence[UsedRelation], left_out: frozenset[int]) -> Switched:
+    def of(
+        cls,
+        entries: Sequence[MirrorEntry],
+        used: Sequence[UsedRelation],
+        before: Mapping[int, MirrorEntry],
+        left_out: frozenset[int],
+    ) -> Switched:
         """Find what is switched.
 
         Args:
-            entries: what the ledger knows.
+            entries: what the ledger knows; ``before`` is what these go on with.
             used: the outputs that are wanted of the relations that are used.
 
         Raises:
             ConfigError: a mirror or a history that lacks changes is switched on again.
         """
         oids = {relation.oid for relation in used}
-        entries_by_oid = {entry.oid: entry for entry in entries}
         sources = {relation_of(entry.oid) for entry in entries}
         on: dict[int, bool] = {}
         for relation in used:
-            entry = entries_by_oid.get(relation.oid)
+            entry = before.get(relation.oid)
             if entry is None and relation_of(relation.oid) in sources:
                 on[relation.oid] = False  # another output of the relation is there
             elif entry is not None and entry.paused:
                 if output_of(relation.oid).is_whole:  # a change log may have gaps, and notes them
-                    raise not_whole(relation, entry)
+                    raise _not_whole(relation, entry)
                 on[relation.oid] = True
         first_oids: dict[int, int] = {}
         for oid in sorted(oids):
@@ -505,7 +510,7 @@ class Switched:
         return {oid: replace(entry, paused=entry.paused or OFF * (oid in paused)) for oid, entry in entries.items()}
 
 
-def not_whole(relation: UsedRelation, entry: MirrorEntry) -> ConfigError:
+def _not_whole(relation: UsedRelation, entry: MirrorEntry) -> ConfigError:
     """Return the error for a table that would go on with rows that lack changes."""
     output = output_of(relation.oid).value
     return ConfigError(

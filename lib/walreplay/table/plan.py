@@ -27,7 +27,7 @@ from walreplay.names import RowKind, output_of, relation_of, source_oid
 from walreplay.spark.staging import Staged
 from walreplay.table import column_checks
 from walreplay.table.certainty import ended, merged
-from walreplay.table.placement import Placement, Switched, UsedRelation, not_whole, place_tables
+from walreplay.table.placement import Placement, Switched, UsedRelation, place_tables
 from walreplay.table.registry import ALWAYS, FROM, Doubt, Doubts, MirrorEntry
 from walreplay.table.versions import Catalogue, Version, with_whole_keys
 from walreplay.task_settings import Origins
@@ -162,10 +162,8 @@ class TablesPlan:
     @property
     def changes(self) -> int:
         """How many row changes the tables have taken; what is written to several counts once."""
-        first: dict[int, TablePlan] = {}
-        for table in sorted(self.tables, key=lambda table: table.oid):
-            first.setdefault(relation_of(table.oid), table)
-        return sum(table.rows for table in first.values())
+        first = {relation_of(table.oid): table.rows for table in sorted(self.tables, key=lambda table: -table.oid)}
+        return sum(first.values())
 
 
 def plan_tables(
@@ -199,7 +197,7 @@ def plan_tables(
     numbers = {version.oid: version.table for version in written}  # of tables that have rows in the run
     used = list(catalogue.used(uses))
     relations, placement = place_tables(catalogue, used, entries, numbers, target)
-    switched = Switched.of(entries, relations, catalogue.left_out)
+    switched = Switched.of(entries, relations, placement.before, catalogue.left_out)
     owners = _truncated(truncated, used)
     tables = []
     for relation in relations:
@@ -209,8 +207,6 @@ def plan_tables(
         segments = [(segment.start, versions[segment.version]) for segment in staged[number].segments]
         has_place = relation.oid in placement.holders
         before = placement.before.get(relation.oid)
-        if before is not None and before.oid != relation.oid and before.paused:
-            raise not_whole(relation, before)  # on_recreate: keep
         # A load behind the truncate has filled the table again.
         is_truncated = relation.oid in owners and relation.oid not in catalogue.filled_since
         plan = _table(number, relation, segments, staged[number], before, is_truncated, settings)
@@ -218,9 +214,10 @@ def plan_tables(
         location = relation.table if has_place else target.set_aside(relation.oid)
         is_known = source_oid(relation.oid) in period.known_oids or relation_of(relation.oid) in catalogue.left_out
         is_late = relation.oid in switched.on or (before is None and is_known)
+        new_doubts = _uncertain(plan, period, settings, is_late=is_late)
         # A truncate deletes the rows that were in doubt.
         doubts = () if before is None else ended(before.doubts, period.upto) if is_truncated else before.doubts
-        uncertain = merged(*doubts, *_uncertain(plan, period, settings, is_late=is_late))
+        uncertain = merged(*doubts, *new_doubts)
         tables.append(replace(plan, table=location, set_aside=not has_place, notes=notes, uncertain=uncertain))
     after = {entry.oid: entry for entry in entries if entry.oid not in placement.replaced}
     after |= {entry.oid: entry for entry in (*placement.aside, *placement.renamed)}
@@ -380,11 +377,7 @@ def _evolutions(
 
 
 def _identified_alike(version: Version, ids: Sequence[int], following: Version, following_ids: Sequence[int]) -> bool:
-    """Return whether the rows of two successive versions can be folded together.
-
-    Args:
-        ids, following_ids: of the versions' columns.
-    """
+    """Return whether the rows of two successive versions can be folded together, by the ids of their columns."""
     # A configured key may hold NULLs, and is matched otherwise.
     if (version.identity.mode, version.configured) != (following.identity.mode, following.configured):
         return False

@@ -137,8 +137,8 @@ class MirrorEntry:
 
     @property
     def is_unmade(self) -> bool:
-        """Whether it was held before any run had written to it."""
-        return bool(self.held) and self.left is None
+        """Whether there is no table: it was held before any run had written to it, or has given up its place."""
+        return self.left is None and (bool(self.held) or self.set_aside)
 
     @property
     def rows_at(self) -> int:

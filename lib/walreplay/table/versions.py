@@ -196,11 +196,7 @@ class Catalogue:
 
     @classmethod
     def of(cls, plan: Plan, settings: Settings, entries: Sequence[MirrorEntry]) -> Catalogue:
-        """Collect everything that a plan's rows may belong to.
-
-        Args:
-            entries: the tables that the ledger knows.
-        """
+        """Collect everything that a plan's rows may belong to; ``entries`` are the tables that the ledger knows."""
         entries_by_oid = {entry.oid: entry for entry in entries}
         bases = [(entry.oid, entry.base_lsn) for entry in entries if entry.base_lsn is not None]
         identities = Identities.find(plan.relations, entries, settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from walreplay.job.scanning import buckets_of, tasks_of
+from walreplay.job.execution import buckets_of, tasks_of
 
 
 @pytest.mark.parametrize(
