@@ -236,6 +236,7 @@ class SideTables:
     def _base_loads(self, state: State, names: Mapping[int, set[str]]) -> tuple[BaseStep, ...]:
         """Return the base loads that the wanted tables begin with, in their order."""
         outputs, oids = self.narrowed.outputs, self._related_oids(names)
+        self.lacking.clear()  # of a look before another run has come in between
         loaded_entries = [
             entry
             for entry in state.tables
