@@ -332,6 +332,7 @@ class TableChecks:
         """
         last_run = before.run if before is not None else 0
         recorded = highest_recorded(self.context)  # above the state's, if the ledger was set back
+        highest = max(recorded, highest_of(checked))
         ahead = [
             (self._known(table, (table.before or table).table), check.standing)
             for table, check in zip(tables.tables, checked, strict=True)
@@ -340,7 +341,6 @@ class TableChecks:
         if before is not None:
             written = [(table.before or table).oid for table in tables.tables]
             ahead += self.look_at_others(before.tables, written, thoroughly=bool(ahead) or recorded > last_run)
-        highest = max(recorded, highest_of(checked))
         check_ahead(ahead, plan, transaction_log)
         if highest > last_run:
             forget_unknown(self.context, last_run, highest)
