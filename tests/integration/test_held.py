@@ -214,7 +214,8 @@ def _check_mended(
 
 
 _WAYS: Final = {
-    "": tuple(_CAUSES),
+    # By files, what a worker is refused is not told from its other failures, and stops the run.
+    "": tuple(name for name in _CAUSES if name != "a folder that cannot be written"),
     "of fifty": ("a value that its type refuses",),  # in the job that folds all of them
     "by statements": ("a value that its type refuses", "a changed table", "a folder that cannot be written"),
     "in a catalog": ("a key that is not unique", "a changed table"),
@@ -251,7 +252,9 @@ def test_one_table_waits_and_the_others_go_on(
     held = {table.name: table.held for table in walreplay.status(spark, mirror.target).tables}
     assert cause.reason in (held["s.one"] or "")
     assert held["s.other"] is None
-    answers = {table.name: table for table in walreplay.as_of(spark, mirror.target, format_lsn(300)).tables}
+    answers = {
+        table.name: table for table in walreplay.as_of(spark, mirror.target, format_lsn(300), config=config).tables
+    }
     assert answers["s.other"].exact
     assert answers["s.one"].note
     assert not answers["s.one"].exact
@@ -269,7 +272,7 @@ _STEPS: Final = (
     further(
         [(name, step) for name in ("a type that cannot change", "a key that is not unique") for step in _STEPS],
         but=[("a type that cannot change", "plan written"), ("a key that is not unique", "transactions written")],
-        long=[(name, step) for name in list(_CAUSES)[3:] for step in _STEPS],
+        long=[(name, step) for name in list(_WAYS[""])[3:] for step in _STEPS],
     ),
 )
 def test_a_run_that_is_stopped_while_it_holds_a_table_is_finished_as_if_it_had_not_been(
