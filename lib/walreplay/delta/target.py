@@ -216,8 +216,8 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _SAID: Final = re.compile("|".join(re.escape(os.strerror(number)) for number in _FULL))
 # How Java names the file that it could not write.
 _PLACE: Final = re.compile(rf"(/[^\s:()'\"]+)[^/\n]{{0,4}}\((?:{_SAID.pattern})\)")
-# Python's text for a file that a worker could not reach.
-_OF_WORKER: Final = re.compile(r"^(?:\w+Error): \[Errno (\d+)\] [^:\n]+: '([^'\n]+)'", re.MULTILINE)
+# Python's text, or Arrow's, for a file that a worker could not reach; its name may have quotes.
+_OF_WORKER: Final = re.compile(r"^\w+Error: \[Errno (\d+)\] [^'\"\n]+ ['\"](.+?)['\"](?:$|\. | -> )", re.MULTILINE)
 
 # What Spark and Delta say of a table that they cannot read.
 _DAMAGE: Final = re.compile(

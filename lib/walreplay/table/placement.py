@@ -512,13 +512,12 @@ class Switched:
 
 def _not_whole(relation: UsedRelation, entry: MirrorEntry) -> ConfigError:
     """Return the error for a table that would go on with rows that lack changes."""
-    output = output_of(relation.oid).value
-    return ConfigError(
-        f"the {output} is switched on again, but lacks what has changed while it was switched off",
-        table=relation.name,
-        path=relation.table.text,
-        remedy=f"Nothing was applied; leave {output} out of the table's outputs, or {made_again(entry)}",
-    )
+    output, again = output_of(relation.oid).value, made_again(entry)
+    if entry.set_aside:  # by what was applied another table has its name, under which a rebuild would make that one
+        again = f"set on_table_error to hold, and run again; then {made_again(replace(entry, name=relation.name))}"
+    problem = f"the {output} is switched on again, but lacks what has changed while it was switched off"
+    remedy = f"Nothing was applied; leave {output} out of the table's outputs, or {again}"
+    return ConfigError(problem, table=relation.name, path=relation.table.text, remedy=remedy)
 
 
 _MANY: Final = 3

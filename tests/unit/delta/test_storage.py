@@ -25,6 +25,9 @@ def test_a_disk_that_takes_no_more_is_told_with_the_file(number):
     assert "run again" in str(caught.value)
 
 
+_QUOTED = "/mirror/s/it's/part"
+
+
 @pytest.mark.parametrize(
     ("text", "path"),
     [
@@ -34,6 +37,8 @@ def test_a_disk_that_takes_no_more_is_told_with_the_file(number):
             "/mirror/s/t/_delta_log/.x.tmp",
         ),
         ("OSError: [Errno 122] Disk quota exceeded", "/mirror"),
+        (f"x\nPermissionError: [Errno 1] Failed to open local file '{_QUOTED}'. Detail: [errno 1] Not", _QUOTED),
+        (f'x\nPermissionError: [Errno 13] Permission denied: "{_QUOTED}"', _QUOTED),
     ],
 )
 def test_so_it_is_where_java_or_a_worker_has_met_it(text, path):
