@@ -136,6 +136,12 @@ _CAUSES: Final = {
         removes=_out_of_the_way,
     ),
     "a folder that cannot be written": _Cause("not permitted", causes=_locked, removes=_unlocked),
+    "a log that cannot be written": _Cause(
+        "not permitted",
+        ((_ONE, m.Insert(1, row(1, "1"))), (m.Delete(1, key=row(1, None)),)),
+        causes=_locked,
+        removes=_unlocked,
+    ),
     "somebody's table in the place": _Cause(
         "was not made by this target's ledger",
         ((), (_ONE, m.Insert(1, row(2, "2")))),

@@ -218,6 +218,7 @@ _SAID: Final = re.compile("|".join(re.escape(os.strerror(number)) for number in 
 _PLACE: Final = re.compile(rf"(/[^\s:()'\"]+)[^/\n]{{0,4}}\((?:{_SAID.pattern})\)")
 # Python's text, or Arrow's, for a file that a worker could not reach; its name may have quotes.
 _OF_WORKER: Final = re.compile(r"^\w+Error: \[Errno (\d+)\] [^'\"\n]+ ['\"](.+?)['\"](?:$|\. | -> )", re.MULTILINE)
+_OF_RUST: Final = re.compile(r"LocalFileSystem error\b.*\(os error (\d+)\)", re.DOTALL)  # how delta-rs ends
 
 # What Spark and Delta say of a table that they cannot read.
 _DAMAGE: Final = re.compile(
@@ -250,11 +251,12 @@ def storage_errors(place: str, *, if_damaged: str = "", table: str | None = None
     except WalReplayError:
         raise
     except OSError as error:
+        of_rust = _OF_RUST.search(str(error))
+        number = error.errno if of_rust is None else int(of_rust[1])
         # Of a store's client, or a lost Java: `walreplay.session.failures.failure_of` explains these.
-        if error.errno is None or isinstance(error, ConnectionError):
+        if number is None or isinstance(error, ConnectionError):
             raise
-        reason = error.strerror or os.strerror(error.errno)
-        raise _refused(str(error.filename or place), reason, error.errno) from error
+        raise _refused(str(error.filename or place), os.strerror(number), number) from error
     except Exception as error:
         disk_full, of_worker = _SAID.search(str(error)), _OF_WORKER.search(str(error))
         if disk_full is not None:
@@ -266,8 +268,7 @@ def storage_errors(place: str, *, if_damaged: str = "", table: str | None = None
             raise TargetError(f"the table is damaged: {problem}", table=table, path=path, remedy=remedy) from error
         if of_worker is None:
             raise
-        number = int(of_worker[1])
-        raise _refused(of_worker[2], os.strerror(number), number) from error
+        raise _refused(of_worker[2], os.strerror(int(of_worker[1])), int(of_worker[1])) from error
 
 
 def _damage(error: Exception, of_worker: re.Match[str] | None, place: str) -> tuple[str, str] | None:
