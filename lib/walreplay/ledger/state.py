@@ -225,7 +225,7 @@ WORK: Final[Mapping[str, str]] = {PLANNED: "plan", LOADING: "load", REBUILDING: 
 It is written before any table has the run's commit, so that the next run can finish it.  All have one column, ``plan``.
 """
 
-FORMAT: Final = 1  # Any other is refused
+FORMAT: Final = 2  # Any other is refused
 
 SCHEMA: Final = pa.schema(
     [

@@ -158,9 +158,9 @@ def test_the_first_plan_of_a_target_begins_its_ledger(row: Row, ledger: Ledger) 
 def test_any_other_format_of_the_ledger_is_refused(row: Row, ledger: Ledger, other: int) -> None:
     _applied(ledger)
     assert row.values is not None
-    assert row.values["format"] == FORMAT == 1
+    assert row.values["format"] == FORMAT == 2
     row.values["format"] = other
-    with pytest.raises(TargetError, match=f"the ledger has the format {other}, this walreplay knows 1") as caught:
+    with pytest.raises(TargetError, match=f"the ledger has the format {other}, this walreplay knows 2") as caught:
         _ledger(row).read()
     assert caught.value.remedy == "Use the walreplay that wrote it; or apply the captures to a new target"
 
