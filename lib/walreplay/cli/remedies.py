@@ -16,6 +16,7 @@ _OPTIONS: Final = {
     "--target": _OF_TARGET,
     "--config": _OF_TARGET | _OF_CAPTURES,
     "--source": _OF_TARGET | _OF_CAPTURES,
+    "--index": frozenset({"index", "audit"}),
 }
 """The options whose values the commands have in common, and which commands take each."""
 
@@ -44,9 +45,9 @@ def of_call(arguments: Sequence[str]) -> Iterator[None]:
 def filled(text: str) -> str:
     """Return a remedy or a warning, in which commands have the call's values.
 
-    >>> with of_call(["apply", "--captures", "in put", "--target=out"]):
+    >>> with of_call(["audit", "--captures", "in put", "--target=out", "--index", "x"]):
     ...     filled("Run walreplay load --replace; then walreplay audit")
-    "Run walreplay load --captures 'in put' --target out --replace; then walreplay audit --captures 'in put'"
+    "Run walreplay load --captures 'in put' --target out --replace; then walreplay audit --captures 'in put' --index x"
     """
 
     def fill(command: re.Match[str]) -> str:
