@@ -216,6 +216,27 @@ def test_rows_of_an_older_version_prove_until_there_are_new_ones(
     assert all((row["resent"] is None) == (row["archive"] == "/other") for row in rows)
 
 
+def test_an_archive_whose_oldest_files_are_gone_is_indexed_after_an_upgrade(
+    spark: SparkSession, archive: Path, tmp_path: Path
+) -> None:
+    last, aside = archive / "part007.bin", archive.with_name("part007.bin")
+    shutil.rmtree(archive / "_walreplay_index")
+    last.rename(aside)
+    walreplay.index(spark, archive)
+    walreplay.apply(spark, archive, tmp_path / "mirror")
+    for name in ("part001.bin", "part002.bin", "part003.bin"):
+        (archive / name).unlink()
+    assert walreplay.index(spark, archive, cleared=True).files_read == 0
+    age(archive)
+    aside.rename(last)
+    file, text = refusal(lambda: walreplay.index(spark, archive))
+    assert file == "part004.bin"
+    assert "first run walreplay apply" in text
+    # A run knows where it goes on, and so does the index from there.
+    assert walreplay.apply(spark, archive, tmp_path / "mirror").warnings == ()
+    assert walreplay.index(spark, archive).files_read == 0
+
+
 def test_an_interrupted_run_proves_what_it_reads_again(
     spark: SparkSession, archive: Path, tmp_path: Path, stop: Callable[[str], None]
 ) -> None:

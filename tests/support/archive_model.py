@@ -151,7 +151,7 @@ class MemoryIndex:
 
     def __init__(self) -> None:
         self.exists = True
-        self.rows: dict[str, IndexedFile] = {}
+        self.rows = self._proved = dict[str, IndexedFile]()
         self.facts: dict[str, FileFacts] = {}
         self.resumes: dict[str, str] = {}
 
@@ -166,6 +166,9 @@ class MemoryIndex:
 
     def proving(self, plan: Plan) -> Plan:
         return ArchiveIndex.proving(self, plan)  # type: ignore[arg-type]
+
+    def follow_others(self, files: Sequence[CaptureFile]) -> bool:
+        return ArchiveIndex.follow_others(self, files)  # type: ignore[arg-type]
 
     def rows_of(self, files: Sequence[CaptureFile]) -> list[IndexedFile | None]:
         rows = (self.rows.get(file.path) for file in files)

@@ -155,11 +155,7 @@ class Recording:
         self.look(stitch)
 
     def look(self, stitch: Stitch, *, lost: bool = False) -> None:
-        """See where the stitch stands, in front of the next file.
-
-        Args:
-            lost: the file in front of that cannot be read.
-        """
+        """See where the stitch stands, in front of the next file; ``lost``: the one in front of that cannot be read."""
         state = stitch.state
         self._behind = None if lost else stitch.last_path and self._name_of(stitch.last_path)
         self._told, self._resent = len(state.warnings), state.resent
@@ -265,8 +261,7 @@ class Recording:
 def _time(micros: int | None) -> datetime | None:
     try:
         return None if micros is None else to_datetime(micros)
-    except ValueFormatError:
-        # Who applies it is told; here it is one of those that no calendar has.
+    except ValueFormatError:  # who applies it is told; here it is one of those that no calendar has
         return None
 
 

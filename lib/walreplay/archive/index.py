@@ -8,7 +8,7 @@ facts are found anew, and then they are removed.
 
 `ArchiveIndex` writes what a `Recording` has collected: by MERGE on the file's name and way, or by an append where all
 of them are new.  Of two writers at the same time one tries again.  An append and a MERGE may miss each other and leave
-two rows of a file: the later one counts, and the next MERGE removes the other.
+two rows of a file: the later one counts, and the next MERGE removes the other, unless one has made equals of them.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 FORMAT: Final = 15
 """To be raised with each change of the facts, or of a `Resume`: files are scanned again then.
 
-A row of any format proves its file: what ``name``, ``length``, ``modified``, ``checksum``, ``scanned_as``, ``archive``,
-``stream`` and ``indexed_at`` mean never changes.  Other columns are added, and none is removed.
+A row of any format from 14 on proves its file: what ``name``, ``length``, ``modified``, ``checksum``, ``scanned_as``,
+``archive``, ``stream`` and ``indexed_at`` mean never changes.  Other columns are added, and none is removed.
 """
 
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
@@ -109,8 +109,9 @@ _SAME: Final = f"{_OF_FILE} AND t.scanned_as = s.scanned_as"
 
 _KEPT: Final = (
     *("name", "length", "unix_micros(modified) AS modified", "checksum", "facts", "scanned_as", "stream"),
-    *("gap", "resumes", "transactions", "resent", "changes", "sessions", "first_lsn", "last_lsn"),
-    *("unix_micros(last_commit_ts) AS last_commit", "warnings", "unix_micros(indexed_at) AS indexed"),
+    *("gap", "resumes", "transactions", "changes", "sessions", "first_lsn", "last_lsn", "warnings"),
+    *("coalesce(resent, 0) AS resent", "unix_micros(last_commit_ts) AS last_commit"),
+    "unix_micros(indexed_at) AS indexed",
 )
 
 _GONE: Final = "the file was indexed, and is gone or empty"
@@ -230,9 +231,8 @@ class IndexedFile:
 
     def has_passed(self, until: Until) -> bool:
         """Whether a transaction commits in the file that is too late."""
-        if self.last_lsn is None or self.last_commit is None:
-            return False
-        return until.is_before(self.last_lsn, self.last_commit - POSTGRES_EPOCH_UNIX_MICROS)
+        last, commit = self.last_lsn, self.last_commit
+        return last is not None and commit is not None and until.is_before(last, commit - POSTGRES_EPOCH_UNIX_MICROS)
 
 
 def _stream(before: str, name: str, proof: Proof) -> str:
@@ -294,8 +294,7 @@ class ArchiveIndex:
         table: where it is.
         exists: whether it is there.
         is_empty: it has no file of the archive.
-        unlinked: the first file of which it does not know whether it follows the one in front, which has grown since it
-            was read; empty for none.
+        unlinked: the first file of which it does not know whether it follows the one in front; empty for none.
     """
 
     def __init__(
@@ -328,8 +327,15 @@ class ArchiveIndex:
     def rows_of(self, files: Sequence[CaptureFile]) -> list[IndexedFile | None]:
         """Return the rows of files; None for those that have none as they are."""
         rows = self._read()
+        if self.follow_others(files):  # the first one may not be scanned again, so other versions' rows count, too
+            rows = {name: replace(row, resumes=False) for name, row in self._proved.items()} | rows
         indexed = (rows.get(self.name_of(file.path)) for file in files)
         return [row if row is not None and row.is_of(file) else None for row, file in zip(indexed, files, strict=True)]
+
+    def follow_others(self, files: Sequence[CaptureFile]) -> bool:
+        """Return whether other files were in front of the first one when it was indexed."""
+        rows = ((name, self._proved.get(name)) for name in (self.name_of(file.path) for file in files[:1]))
+        return any(row is not None and row.stream not in (None, _stream("", name, row.proof)) for name, row in rows)
 
     def proof_of(self, path: str) -> Proof:
         """Return what proves a file's bytes, of one without a row `NOTHING`."""
@@ -403,8 +409,8 @@ class ArchiveIndex:
         """Write the rows of files that are not there yet, in one commit.
 
         Args:
-            renews: rows that say something else of the same file are written anew.  Who may know less of the archive
-                than who wrote them, where its stream begins and which files it has, lets them stay.
+            renews: rows that say something else of the same file are written anew; not by who may know less of where
+                the archive's stream begins, and which files it has.
 
         Raises:
             TargetError: the index cannot be written to.
@@ -457,6 +463,10 @@ class ArchiveIndex:
             with index_errors(self.table.text):
                 self._merge([(name, self._archive) for name in names], _NAMES, f"{_OF_FILE} WHEN MATCHED THEN DELETE")
             self._rows = None
+
+    def accept(self, errors: Sequence[CaptureError], *, gone: bool) -> None:
+        """Remove the rows of files that are gone, or of those that are other ones, according to errors."""
+        self.forget([self.name_of(error.path or "") for error in errors if isinstance(error, IndexedFileGone) is gone])
 
     def _new_rows(self, files: Sequence[FoundFile], *, renews: bool) -> list[tuple[Any, ...]]:
         """Return the rows of files that are not there yet, and add them to those that are."""

@@ -55,6 +55,7 @@ _MOST_BYTES: Final = 64 << 30
 NOTHING_READ: Final = "nothing in the file can be read: no transaction begins in it, and what is in front of it is lost"
 
 _MISSING_REMEDY: Final = "A file in front of it is missing, or the files' names do not sort by time; bring it back"
+_CLEARED_REMEDY: Final = "Bring back the files in front; or first run walreplay apply; or walreplay index --allow-gaps"
 HOLE_REMEDY: Final = "Bring the missing files; or go on without them by --allow-gaps, if they were empty"
 
 
@@ -115,7 +116,7 @@ class Joining:
         self._framing = None if settings.framing == "auto" else Framing(settings.framing)
         self._codec = settings.source_codec
         self._recording = Recording(self.stitch, archive.index.name_of)
-        self._lost = False
+        self._lost, self._is_cut = False, resume is None and archive.index.follow_others(archive.files)
         self._start_place: Place | None = None
         self._was_open = False
         self._gaps: list[WalReplayError] = []
@@ -132,12 +133,11 @@ class Joining:
             try:
                 scanned = self._scan_each({file.path: self._task(file) for file in part})
                 for file in part:
-                    # In front of the last: it may grow, and is read again then.
-                    yield self._take(file, scanned.pop(file.path), resumes=file is part[-2:][0])
+                    # The last may grow, and is read again then; or all in front of it may be cleared away.
+                    yield self._take(file, scanned.pop(file.path), resumes=file in part[-2:])
                     self._progress.advance()
             finally:
-                # Also in front of what cannot be read, which may be brought anew.
-                self._write()
+                self._write()  # also in front of what cannot be read, which may be brought anew
             steps.reached("part indexed")
 
     def _write(self) -> None:
@@ -153,13 +153,12 @@ class Joining:
 
     def _task(self, file: CaptureFile) -> ScanTask:
         # Once the stream's framing is known, it need not be found out for each file.
-        framing = (
-            self.stitch.place.framing if self._framing is None and self.stitch.place is not None else self._framing
-        )
+        place = self.stitch.place
+        framing = place.framing if self._framing is None and place is not None else self._framing
         if self._again and self._resume is not None and file is self.files[0]:
             task = self.stitch.next_scan(self._framing, self._codec)
             return replace(task, start=self._resume.offset, length=file.length)
-        is_first = file is self.files[0] and self.stitch.place is None  # only the first file surely begins at a message
+        is_first = file is self.files[0] and place is None  # only the first file surely begins at a message
         return ScanTask(framing=framing, first=is_first, codec=self._codec, length=file.length)
 
     def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
@@ -188,6 +187,8 @@ class Joining:
             scan = self._add(file, scanned)
         except CaptureError as error:
             if not self._lenient:
+                if self._is_cut and (file is self.files[0] or isinstance(error, UnknownRelation)):
+                    error.remedy = _CLEARED_REMEDY
                 raise
             scan = self._leave_out(file, error)
         self._gaps += self.stitch.state.gap_errors  # with gaps allowed, the stitch leaves out what is incomplete
@@ -198,7 +199,8 @@ class Joining:
             raise OrderError(hole.describe(), path=file.path, remedy=HOLE_REMEDY)
         facts = None
         if scan is not None and row is None:  # else what comes before it was not read, and is in its row
-            gaps = [*map(str, self._gaps), *([] if hole is None else [_warning_of(file, hole.describe())])]
+            gaps = [*map(str, self._gaps)]
+            gaps += [] if hole is None else [f"{file.path}: {hole.describe()} (gaps are allowed)"]
             again = file is self.files[-1] and not self._ends_well()
             facts = self._recording.take(self.stitch, file, scan, resumes=resumes, gaps=gaps, again=again)
         return Joined(file, facts, self.stitch, start_place, tuple(self._gaps), hole, differs)
@@ -260,8 +262,7 @@ class Joining:
         try:
             scan = self._behind_gap(self.stitch, file, None)
         except CaptureError as problem:
-            if is_foreign and isinstance(problem, UnknownRelation):
-                # It has messages, but begins inside of one.
+            if is_foreign and isinstance(problem, UnknownRelation):  # it has messages, but begins inside of one
                 self._gaps, is_foreign, error = [*self._gaps, problem], False, problem
             else:
                 self._gaps.append(error)
@@ -295,8 +296,7 @@ class Joining:
         if place is None:
             # Nothing was read that tells the framing.
             if scanned is None or not scanned.guessed:
-                task = ScanTask(self._framing, codec=self._codec)
-                scanned = self._scan(file, task)
+                scanned = self._scan(file, ScanTask(self._framing, codec=self._codec))
             if not scanned.parts:
                 raise OrderError(NOTHING_READ, path=file.path, offset=0, remedy=_MISSING_REMEDY)
             place = Place(scanned.parts[0].summary.framing)
@@ -308,10 +308,6 @@ class Joining:
         stitch.add_exact(scan)
         self._lost = False
         return scan
-
-
-def _warning_of(file: CaptureFile, problem: str) -> str:
-    return f"{file.path}: {problem} (gaps are allowed)"
 
 
 def not_joined(error: CaptureError, stitch: Stitch, remedy: str) -> CaptureError:
@@ -390,7 +386,7 @@ class Archive:
             return rows, None
         last = next((row for row in reversed(rows) if row.resumes), None)
         resume = None if last is None else self.index.resume_of(last)
-        if resume is None or resume.path not in names or (resume.path, resume.offset) == (names[0], 0):
+        if resume is None or resume.path not in names:
             return [], None  # all has to be read
         paths = dict(zip(names, (file.path for file in self.files), strict=True))
         return rows[: names.index(resume.last_path) + 1], resume.moved(lambda name: paths.get(name, name))
@@ -451,7 +447,7 @@ def index(
     began, settings = time.monotonic(), make_settings(config)
     with archive_of(spark, captures, index, settings, progress) as archive:
         warnings = allowed(archive.errors, settings, cleared=cleared)
-        archive.index.forget([archive.index.name_of(error.path or "") for error in archive.errors])
+        archive.index.accept(archive.errors, gone=False)
         rows, resume = archive.certain()
         joining = Joining(archive, lenient=settings.allow_gaps, write=archive.index.add, rows=rows, resume=resume)
         files: list[IndexedFile | FileFacts] = [*rows]
@@ -459,7 +455,7 @@ def index(
         for joined in joining.run():
             warnings += (str(gap) for gap in joined.gaps)
             problems = joined.differs and joined.differs.problem, joined.hole and joined.hole.describe()
-            warnings += (_warning_of(joined.file, problem) for problem in problems if problem)
+            warnings += (f"{joined.file.path}: {problem} (gaps are allowed)" for problem in problems if problem)
             if joined.facts is not None:
                 files.append(joined.facts)
         if joining.unwritten is not None:
@@ -468,6 +464,7 @@ def index(
             archive.index.add(())  # removes doubles, if there are some
         else:
             warnings += joining.stitch.plan().warnings  # raises if bytes are left at the end that begin no message
+        archive.index.accept(archive.errors, gone=True)  # if anything stops this call before, the next one names them
         return IndexReport(
             captures=str(captures),
             index=archive.index.table.text,

@@ -222,8 +222,8 @@ class Job:
             if index.is_empty and (settings.index or index.exists):
                 warnings.append(f"{index.table.text}: no index of these captures, so nothing proves their bytes")
             if index.unlinked:
-                problem = f"from {index.unlinked} on it cannot tell foreign files, as the file in front has grown"
-                warnings.append(f"{index.table.text}: {problem}; walreplay index reads that one as a whole")
+                problem = f"from {index.unlinked} on it cannot tell foreign files: the one in front is not read whole"
+                warnings.append(f"{index.table.text}: {problem}; walreplay index reads it")
             self.run.warnings += (text for text in warnings if text not in self.run.warnings)
         return self._files
 
