@@ -75,7 +75,7 @@ def called(monkeypatch):
     session.build_session = lambda progress: "spark"
     monkeypatch.setitem(sys.modules, "walreplay.session.session", session)
 
-    def index(*arguments):
+    def index(*arguments, cleared):
         calls.append(("index", *arguments[:3]))
         return INDEXED
 
