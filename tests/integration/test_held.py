@@ -485,8 +485,8 @@ def _followed(mirror: SmallMirror, base: str, holds: str = "new") -> dict[str, A
     return {**config, **_table(type_overrides={"d": "text"})}
 
 
-def _ended(mirror: SmallMirror, table: str, config: dict[str, Any]) -> None:
-    walreplay.rebuild(mirror.spark, mirror.captures, mirror.target, table.replace(".", r"\."), config=config)
+def _ended(mirror: SmallMirror, table: str, config: dict[str, Any]) -> walreplay.RunReport:
+    return walreplay.rebuild(mirror.spark, mirror.captures, mirror.target, table.replace(".", r"\."), config=config)
 
 
 @pytest.mark.parametrize(
@@ -512,20 +512,29 @@ def test_a_new_table_is_made_again_though_the_one_before_it_cannot_be(
     assert mirror.rows() == rows_of(tmp_path / "right")
     cut = walreplay.versions_at(spark, mirror.target, report.run or 0)
     assert [(table.name, table.exact) for table in cut.tables] == [("s.one", True), ("s.other", True)]
+    read_tables = walreplay.as_of(spark, mirror.target, format_lsn(100 * mirror.files), config=config).tables
+    assert [(table.name, table.exact) for table in read_tables] == [("s.one", True), ("s.other", True)]
+    spark.sql(f"DELETE FROM delta.`{mirror.location('other')}`")
+    (again,) = _ended(mirror, "s.other", config).tables  # what has given way is reported once
+    assert again.action == "overwritten"
     # The one before is back, under another name: it is written to only where all of its rows are there.
     mirror.write(_FORMER, m.Insert(1, row(2, "2")))
-    if ends == "load" or base == "database":
-        with pytest.raises(WalReplayError, match=r"set on_table_error to hold.* --table 's\\\\?\.former'"):
-            mirror.apply(**{**config, "on_table_error": "stop"})
+    if ends == "load":
+        stops = {**config, "on_table_error": "stop"}
+        with pytest.raises(WalReplayError, match=r"table_exclude_list, .*rebuild --table 's\\\.former'"):
+            mirror.apply(**stops)
+        mirror.apply(**stops, table_exclude_list=[r"s\.former"])
+        if base != "database":
+            _ended(mirror, "s.former", stops)
     report = mirror.apply(**config)
     if ends == "load" or base == "database":
-        assert any("s.former: it is held" in warning for warning in report.warnings)
+        assert ends == "load" or any("s.former: it is held" in warning for warning in report.warnings)
         if base == "database":
             with pytest.raises(TargetError, match="cannot be read again"):
                 _ended(mirror, "s.former", config)
             older = [(60, "6")] * is_old
             _load(mirror, base, _FORMER, [(1, "1"), (2, "2"), (50, "loaded"), *older], **config)
-        else:
+        elif ends != "load":
             _ended(mirror, "s.former", config)
     assert not mirror.apply(m.Insert(1, row(3, "3")), **config).warnings
     further_rows = [(50, "loaded")] * bool(base) + [(60, "6")] * is_old
@@ -561,6 +570,72 @@ def test_a_table_whose_name_a_held_one_has_is_made_again_under_its_own(
     assert sorted(collect(mirror.location("former"), "id", "v")) == [(1, "1"), (2, "2"), (3, "3"), *loaded]
     assert sorted(collect(mirror.location("one"), "id", "d")) == [(1, "infinity"), (2, "2")]
     _check_other(mirror, 4)
+
+
+@pytest.mark.full
+def test_a_held_table_under_another_name_leaves_its_place_and_takes_nobodys(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    config = _followed(mirror, "")
+    mirror.apply(_FORMER, m.Insert(1, row(2, "2")), m.Insert(2, row(3)), **config)
+    mirror.spark.range(3).write.format("delta").save(str(mirror.location("former")))
+    with pytest.raises(TargetError, match="was not made by this target's ledger"):
+        _ended(mirror, "s.former", config)
+    assert len(collect(mirror.location("former"), "id")) == 3
+    shutil.rmtree(mirror.location("former"))
+    forget(spark)
+    with stopping() as stop:
+        stop("side removed")
+        with pytest.raises(StoppedError):
+            _ended(mirror, "s.former", config)
+    _ended(mirror, "s.former", config)
+    assert not mirror.location("one").exists()
+    _load(mirror, "", _NEW, [(1, "infinity")], **config)
+    assert not mirror.apply(m.Insert(1, row(3, "3")), m.Insert(3, row(2, "2")), **config).warnings
+    assert sorted(collect(mirror.location("former"), "id")) == [(1,), (2,), (3,)]
+    assert sorted(collect(mirror.location("one"), "id")) == [(1,), (2,)]
+
+
+@pytest.mark.full
+def test_a_table_set_aside_that_cannot_be_made_again_keeps_no_other_from_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    mirror = SmallMirror(spark, tmp_path)
+    mirror.apply(_ONE, m.Insert(1, row(1, "1")), **_HOLD)
+    _load(mirror, "database", _ONE, [(1, "1"), (50, "loaded")], **_HOLD)
+    _changed(mirror)
+    _check_held(mirror.apply(m.Insert(1, row(2, "2")), **_HOLD), "changed by somebody else")
+    mirror.apply(_FORMER, m.Insert(1, row(3, "3")), _AGAIN, m.Insert(3, row(1, "1")), **_HOLD)
+    mirror.spark.sql(f"DELETE FROM delta.`{mirror.location('one')}`")
+    assert [table.action for table in _ended(mirror, "s.one", _HOLD).tables] == ["overwritten"]
+    (warning,) = mirror.apply(m.Insert(3, row(2, "2")), **_HOLD).warnings
+    assert "s.former: it is held" in warning
+    _load(mirror, "database", _FORMER, [(1, "1"), (2, "2"), (3, "3"), (50, "loaded")], **_HOLD)
+    assert not mirror.apply(m.Insert(1, row(4, "4")), **_HOLD).warnings
+    assert sorted(collect(mirror.location("former"), "id")) == [(1,), (2,), (3,), (4,), (50,)]
+    assert sorted(collect(mirror.location("one"), "id")) == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("ends", further(["rebuild", "late load"], but=["rebuild"]))
+def test_an_output_that_is_switched_off_holds_its_table_no_more(spark: SparkSession, tmp_path: Path, ends: str) -> None:
+    mirror, both = SmallMirror(spark, tmp_path), {**_HOLD, "outputs": ["mirror", "changelog"]}
+    config = {**_HOLD, "outputs": ["mirror"]}
+    mirror.apply(_ONE, m.Insert(1, row(1, "1")), **both)
+    _changed(mirror)
+    _check_held(mirror.apply(m.Insert(1, row(2, "2")), **both), "changed by somebody else")
+    if ends == "rebuild":
+        _ended(mirror, "s.one", config)
+    else:
+        mirror.apply(m.Insert(1, row(2, "2")), **both)
+        described = tmp_path / "tables.jsonl"
+        described.write_text(write_description([_ONE], Description.of((), ())))
+        rows = spark.createDataFrame([(1, "1")], "id INT, v STRING")
+        walreplay.load(spark, rows, mirror.target, "0/65", table="s.one", describe=described, config=config)
+    report = mirror.apply(m.Insert(1, row(3, "3")), **config)
+    assert not report.warnings
+    assert [table.action for table in report.tables] == ["merged"]
+    assert {table.action for table in mirror.apply(m.Insert(1, row(4, "4")), **both).tables} == {"merged", "appended"}
 
 
 @pytest.mark.full

@@ -285,9 +285,8 @@ class _Queries:
         if kind is not RowKind.CURRENT or (self.position.later and not reason):  # a mirror's version has its own note
             reasons += [entry_doubt.text for entry_doubt in entry.doubts if entry_doubt.covers(self.position.lsn)]
         note = "; ".join(dict.fromkeys(filter(None, reasons)))
-        now = None if entry.set_aside and not (entry.held and entry.is_unmade) else entry.source_name
         exact = sql is not None and not note
-        return TableAsOf(name, output_of(entry.oid).value, entry.table.text, sql, exact, note, now)
+        return TableAsOf(name, output_of(entry.oid).value, entry.table.text, sql, exact, note, entry.name_now or None)
 
     def _mirror(self, entry: MirrorEntry) -> _Query:
         means = "the table's base load and a backfill give" if entry.base_lsn is not None else "a backfill gives"

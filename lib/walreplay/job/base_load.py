@@ -269,11 +269,7 @@ class BaseLoad:
         return None
 
     def give_up_interrupted(self, begun: PlannedLoad) -> None:
-        """Forget another load that was interrupted, as this one is made by a rebuild, which cannot finish it.
-
-        Raises:
-            TargetError: it cannot, as tables may have its rows.
-        """
+        """Forget an interrupted load, which a rebuild cannot finish; refuse to if tables may have its rows."""
         self._interrupted(begun)
         state = begun.state
         if state is None or state.load is None:

@@ -22,9 +22,9 @@ from walreplay.session.failures import spark_errors
 from walreplay.session.isolation import session_with
 from walreplay.session.reach import local_folder
 from walreplay.table.certainty import anew
-from walreplay.table.registry import left_at
+from walreplay.table.registry import OFF, left_at
 from walreplay.table.table_run import commit_of_step
-from walreplay.writing.move import Replacing, file_system, replace_rows
+from walreplay.writing.move import Replacing, file_system, remove, replace_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,17 +75,13 @@ class Installing:
 
     def begin(self, state: State, rebuild: Rebuild, number: int) -> State:
         """Write down what is to be put in place, under a run's number; return the ledger's state with it."""
-        existing_oids = {entry.oid for entry in state.tables if not entry.set_aside}  # they have their places already
-        made = {swap.entry.table: swap.entry.name for swap in rebuild.tables if swap.entry.oid not in existing_oids}
-        with self.context.apart(made) as places:
+        placed = {(entry.oid, entry.table.place) for entry in state.tables if not entry.set_aside}
+        new = [swap.entry for swap in rebuild.tables if (swap.entry.oid, swap.entry.table.place) not in placed]
+        with self.context.apart({entry.table: entry.name for entry in new}) as places:
             return self.context.ledger.begin(state, number, places, rebuild=rebuild)
 
     def finish(self, state: State, *, resumed: bool) -> tuple[State, RunReport]:
-        """Put the rows in their tables, remove the tables that they were made in, and record it.
-
-        Args:
-            resumed: it was begun before: some tables may have its commit.
-        """
+        """Put the rows in their tables, which may have them if it is resumed; remove the others, and record it."""
         context, rebuild = self.context, state.rebuild
         assert rebuild is not None
         if resumed:
@@ -99,18 +95,23 @@ class Installing:
         with context.stage("clean up"):
             context.ledger.check_lock()  # a run that took over may still need the side target
             side = context.target.side(rebuild.side)
-            note = remove_side(context.session, side, [swap.source for swap in rebuild.tables])
-            if note is not None:
-                context.warnings.append(note)
+            notes = [remove_side(context.session, side, [swap.source for swap in rebuild.tables])]
+            made, places = {report.oid for report in reports}, {swap.entry.table.place for swap in rebuild.tables}
+            left = (entry.table for entry in state.tables if entry.oid in made and entry.table.place not in places)
+            for table in left:  # where it has been, it would be in the way of the next table
+                if delta.exists(context.session, table):
+                    notes.append(remove(context.session, table, context.ledger.check_lock))
+                    delta.forget(context.session, table)
+            context.warnings.extend(filter(None, notes))
         steps.reached("side removed")
         return self._record(state, reports, resumed=resumed)
 
     def _bring(self, state: State, swap: Replacement, commit: delta.CommitId, *, resumed: bool) -> TableReport | None:
         context, entry = self.context, swap.entry
-        before = {other.oid: other for other in state.tables if not other.is_unmade}.get(entry.oid)
+        place, others = entry.table.text, (other for other in state.tables if not other.is_unmade)
+        before = {(other.oid, other.table.place): other for other in others}.get((entry.oid, entry.table.place))
         commit = replace(commit_of_step(commit, 0), oid=entry.oid)  # one commit a table, so one step
         replacing = Replacing(swap.source, entry, before, commit, resumed, context.ledger.check_lock)
-        place = entry.table.text
         with (
             spark_errors(table=entry.name, path=place),
             storage_errors(place, if_damaged=f"move {place} away, and run again: it is made anew"),
@@ -129,7 +130,8 @@ class Installing:
     def _record(self, state: State, reports: list[TableReport], *, resumed: bool) -> tuple[State, RunReport]:
         context, rebuild = self.context, state.rebuild
         assert rebuild is not None
-        given_up = (entry for entry in state.tables if entry.is_unmade and not entry.held)
+        # Until this is recorded, it has its name.
+        given_up = (e for e in state.tables if e.is_unmade and not e.held and any(name for *_, name in e.called[-1:]))
         aside = (TableReport(e.name, e.table.text, "set aside", oid=e.oid, set_aside=True) for e in given_up)
         report = context.report(state.run, "rebuilt", self.captures, state.reached, [*reports, *aside])
         report = replace(report, writer="statements")  # the rows are copied by Spark
@@ -137,8 +139,11 @@ class Installing:
         with context.recording():
             # Without a version the table's new rows were gone: its entry stays as it was.
             relations = {relation_of(oid) for oid in versions}
-            # What is held unmade stands for all outputs.
+            # What is held unmade stands for all outputs; one that is not wanted any more goes on as switched off.
             entries = {e.oid: e for e in state.tables if not (e.is_unmade and relation_of(e.oid) in relations)}
+            ended = {e.oid for e in entries.values() if e.held and relation_of(e.oid) in relations}
+            ended -= {swap.entry.oid for swap in rebuild.tables}
+            entries |= {oid: replace(entries[oid], paused=OFF) for oid in ended}
             for made in (swap.entry for swap in rebuild.tables if swap.entry.oid in versions):
                 doubts = entries[made.oid].doubts if made.oid in entries else ()
                 entries[made.oid] = replace(made, doubts=anew(doubts, made.doubts, state.reached[0], state.run))

@@ -156,12 +156,7 @@ class Rebuilding:
         return replace(report, **made.counted, tables=tuple(sorted([*tables_made, *unchanged], key=TableReport.order)))
 
     def _paired_entries(self, made: MadeTables) -> list[tuple[MirrorEntry, MirrorEntry]]:
-        """Pair each table in the side target with the entry that it is to have in the target.
-
-        Raises:
-            ConfigError: the configuration wants none of the tables, or one output of a held one alone.
-            TargetError: a table's place is another one's, or its base load cannot be repeated.
-        """
+        """Pair each table in the side target with its entry to be; refuse what has no place, or cannot be made again."""
         target, state = self.context.target, made.state
         target_entries = {entry.oid: entry for entry in state.tables if not entry.is_unmade}
         held = {relation_of(entry.oid) for entry in state.tables if entry.held and self.tables.wants(entry)}
@@ -177,7 +172,9 @@ class Rebuilding:
             is_loaded = self._load is not None and output_of(side_entry.oid).is_whole
             base = self.tables.lacking.get(source_oid(side_entry.oid))
             is_aside = side_entry.set_aside and (side_entry.oid not in given_up or base is not None)
-            is_wanted = self.tables.wants(side_entry) or relation_of(side_entry.oid) in held
+            # One that lies apart, and cannot be made again, is in nobody's way.
+            is_free = base is not None and target_entry is not None and target_entry.set_aside
+            is_wanted = self.tables.wants(side_entry) or (relation_of(side_entry.oid) in held and not is_free)
             # A change log has no loaded rows: it is as the captures have made it.
             is_kept = self._load is not None and target_entry is not None and not is_loaded
             if not is_wanted or is_kept or (is_aside and not is_loaded):
@@ -194,7 +191,8 @@ class Rebuilding:
             if holder.oid != side_entry.oid:
                 raise _occupied_error(side_entry, holder, table)
             opened = OpenedTable(self.context.session, table)  # this ledger may have made it, and held it since
-            if target_entry is None and opened.exists and all(each.application != state.ledger for each in opened.made):
+            is_there = target_entry is not None and target_entry.table.place == table.place
+            if not is_there and opened.exists and all(each.application != state.ledger for each in opened.made):
                 with self.context.apart({table: side_entry.name}):
                     pass  # raises if the table is another source's, and names that source
                 problem = "the table is there already, but was not made by this target's ledger"

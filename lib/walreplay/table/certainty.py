@@ -102,8 +102,7 @@ class Ending:
         self, entry: MirrorEntry, before: Sequence[MirrorEntry], after: Sequence[MirrorEntry]
     ) -> tuple[tuple[int, int, str], ...]:
         """Return a relation's names, with the LSNs between which each was taken; an empty one: it has none."""
-        name = entry.source_name if not entry.set_aside or entry.is_unmade else ""  # another relation has its name
-        source, identity = source_oid(entry.oid), relation_of(entry.oid)
+        name, source, identity = entry.name_now, source_oid(entry.oid), relation_of(entry.oid)
         own_names = (other.called for other in before if relation_of(other.oid) == identity and other.called)
         called = next(own_names, entry.called)
         names = {relation.qualified_name for relation in self.relations if relation.oid == source}

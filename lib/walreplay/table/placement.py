@@ -512,11 +512,12 @@ class Switched:
 
 def _not_whole(relation: UsedRelation, entry: MirrorEntry) -> ConfigError:
     """Return the error for a table that would go on with rows that lack changes."""
-    output, again = output_of(relation.oid).value, made_again(entry)
-    if entry.set_aside:  # by what was applied another table has its name, under which a rebuild would make that one
-        again = f"set on_table_error to hold, and run again; then {made_again(replace(entry, name=relation.name))}"
+    output = output_of(relation.oid).value
+    instead = f"leave {output} out of the table's outputs, or"
+    if entry.name_now != replace(entry, name=relation.name).source_name:  # a rebuild makes it by what is applied
+        instead = "leave it out by table_exclude_list, apply, take it in again, and"
     problem = f"the {output} is switched on again, but lacks what has changed while it was switched off"
-    remedy = f"Nothing was applied; leave {output} out of the table's outputs, or {again}"
+    remedy = f"Nothing was applied; {instead} {made_again(replace(entry, name=relation.name))}"
     return ConfigError(problem, table=relation.name, path=relation.table.text, remedy=remedy)
 
 

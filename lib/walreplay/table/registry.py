@@ -141,6 +141,11 @@ class MirrorEntry:
         return self.left is None and (bool(self.held) or self.set_aside)
 
     @property
+    def name_now(self) -> str:
+        """The source's name of its relation, as far as it is known; empty if another one has it."""
+        return self.source_name if not self.set_aside or (self.held and self.is_unmade) else ""
+
+    @property
     def rows_at(self) -> int:
         """The last commit LSN that is among its loaded rows; -1 if it has none, or is set aside."""
         # A load has what committed below its LSN.
@@ -156,11 +161,7 @@ Entries: TypeAlias = tuple[MirrorEntry, ...]
 
 
 def made_again(entry: MirrorEntry | None) -> str:
-    """Return how a table is made again, for the remedy of an error.
-
-    Args:
-        entry: what the ledger knows of the table; None for nothing.
-    """
+    """Return for a remedy how a table is made again, by what the ledger knows of it; None: it knows nothing."""
     if entry is None or entry.share is not None:  # rebuild refuses tables of several sources
         return "apply to a new target"
     output = output_of(entry.oid)
@@ -169,12 +170,7 @@ def made_again(entry: MirrorEntry | None) -> str:
 
 
 def left_at(entries: Sequence[MirrorEntry], versions: Mapping[int, int | None], run: str) -> list[MirrorEntry]:
-    """Return entries with the versions that a run made.
-
-    Args:
-        versions: by oid; a table that is not among them keeps its version.
-        run: the run's id.
-    """
+    """Return entries with the versions that a run, by its id, has made; a table without one (by oid) keeps its own."""
     return [
         # A version without a number was left by no run.
         replace(entry, left=versions[entry.oid], run=run if versions[entry.oid] is not None else "")
