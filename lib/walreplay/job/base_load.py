@@ -79,14 +79,15 @@ class PlannedLoad:
 
     @property
     def is_displaced(self) -> bool:
-        """Whether a held table has the place of another name than its own, which a load alone does not change."""
+        """Whether a held table, or one set aside, lies not at the place of its name, which a load does not change."""
         names = {relation.oid: relation.qualified_name for relation in self.loaded}
-        held = [entry for entry in (self.state.tables if self.state else ()) if entry.held and not entry.is_unmade]
+        made = [entry for entry in (self.state.tables if self.state else ()) if not entry.is_unmade]
         return any(
             entry.set_aside or names[source_oid(entry.oid)] != entry.source_name
             if source_oid(entry.oid) in names
             else entry.source_name in names.values() and not entry.set_aside
-            for entry in held
+            for entry in made
+            if entry.held or (entry.paused and entry.set_aside)
         )
 
 
@@ -310,12 +311,12 @@ class BaseLoad:
     def _tables(self, begun: PlannedLoad, staged: Mapping[int, Staged]) -> TablesPlan:
         catalogue, entries = begun.catalogue, begun.state.tables if begun.state is not None else ()
         oids = {relation.oid for relation in begun.loaded}
-        # All rows of a table that is held come anew, but those of a change log.
-        held = {entry.oid for entry in entries if entry.held and source_oid(entry.oid) in oids}
+        # All rows of a table that runs have left out come anew, but those of a change log.
+        left_out = {entry.oid for entry in entries if entry.paused and source_oid(entry.oid) in oids}
         entries = tuple(
-            replace(entry, paused="" if output_of(entry.oid).is_whole else OFF) if entry.oid in held else entry
+            replace(entry, paused="" if output_of(entry.oid).is_whole else OFF) if entry.oid in left_out else entry
             for entry in entries
-            if not (entry.oid in held and entry.is_unmade)
+            if not (entry.oid in left_out and entry.is_unmade)
         )
         uses = [(number, None) for number, relation in enumerate(catalogue.relations) if relation in begun.loaded]
         # Tables that exist are made anew, as by a truncate: their oids are planned as truncated ones.

@@ -156,7 +156,7 @@ class Rebuilding:
         return replace(report, **made.counted, tables=tuple(sorted([*tables_made, *unchanged], key=TableReport.order)))
 
     def _paired_entries(self, made: MadeTables) -> list[tuple[MirrorEntry, MirrorEntry]]:
-        """Pair each table in the side target with its entry to be; refuse what has no place, or cannot be made again."""
+        """Pair each side table with the entry that it is to have; refuse what has no place, or cannot be made again."""
         target, state = self.context.target, made.state
         target_entries = {entry.oid: entry for entry in state.tables if not entry.is_unmade}
         held = {relation_of(entry.oid) for entry in state.tables if entry.held and self.tables.wants(entry)}
