@@ -78,7 +78,7 @@ class MadeTables:
                 entry = replace(entry, doubts=anew(entry.doubts, right[entry.oid].doubts, lsn, state.run + 1))
             return replace(entry, verified=Verified(lsn, moment, against, verdict.has_right_rows))
 
-        return replace(state, tables=tuple(map(noted, state.tables)))
+        return replace(state, tables=tuple(map(noted, state.tables)), noted=state.noted + 1)
 
     def remove(self, context: RunContext) -> None:
         """Remove the side target."""

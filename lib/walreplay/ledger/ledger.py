@@ -259,7 +259,7 @@ class Ledger:
         """
         if before.row is None:
             return self._row.create(values_of(row, mine, self._target), exists=before.exists)
-        unchanged = _Held(before.holder, silent=True, of=(row.run, row.phase))
+        unchanged = _Held(before.holder, silent=True, of={"run": row.run, "phase": row.phase, "noted": row.noted})
         return self._row.change({"holder": lock.to_json(mine)}, unchanged)
 
     def release(self) -> None:
@@ -483,16 +483,16 @@ class _Held:
 
     Attributes:
         silent: it has been silent since.
-        of: the run and the phase that the row is of, where that matters.
+        of: what else the row has, by its columns.
     """
 
     holder: lock.Holder | None
     silent: bool = False
-    of: tuple[int, str | None] | None = None
+    of: Mapping[str, int | str] = field(default_factory=dict)
 
     def is_in(self, row: Mapping[str, Any]) -> bool:
         """Return whether a known row meets the condition."""
-        if self.of is not None and (row["run"], row["phase"]) != self.of:
+        if any(row[name] != value for name, value in self.of.items()):
             return False
         row_holder = None if row["holder"] is None else lock.from_json(lock.Holder, row["holder"])
         if row_holder is None or self.holder is None:
@@ -501,7 +501,7 @@ class _Held:
 
     def sql(self, row: str = "") -> str:
         """Return the condition for a statement, in which the row has a name, with a dot behind it."""
-        terms = [] if self.of is None else [f"{row}run = {self.of[0]}", f"{row}phase = '{self.of[1]}'"]
+        terms = [f"{row}{name} = {value!r}" for name, value in self.of.items()]
         if self.holder is None:
             return " AND ".join([*terms, f"{row}holder IS NULL"])
         # UUID() lets nothing else come into the SQL.

@@ -246,6 +246,7 @@ SCHEMA: Final = pa.schema(
         ("places", pa.list_(pa.string())),
         ("vacated", pa.bool_()),
         ("awaiting", pa.string()),
+        ("noted", pa.int64()),
         ("holder", pa.string()),
     ]
 )
@@ -348,6 +349,7 @@ class State:
             of the same target may take.
         vacated: tables whose places others take have been moved away.
         awaiting: the side target with rows of the source that wait for captures to be compared; empty for none.
+        noted: how often comparisons have changed the row, which have no run's number.
     """
 
     ledger: str
@@ -365,6 +367,7 @@ class State:
     places: tuple[str, ...] = ()
     vacated: bool = False
     awaiting: str = ""
+    noted: int = 0
     load: Load | None = None
     rebuild: Rebuild | None = None
 
@@ -430,7 +433,7 @@ def now() -> datetime:
 
 
 # Columns of the row that are fields of `State` as they are.
-_AS_THEY_ARE: Final = ("ledger", "source", "run", "captures", "files", "bytes", "seen", "vacated", "awaiting")
+_AS_THEY_ARE: Final = ("ledger", "source", "run", "captures", "files", "bytes", "seen", "vacated", "awaiting", "noted")
 
 
 def values_of(state: State, holder: Holder | None, target: Target) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from walreplay.decode.walk import Place
 from walreplay.delta.target import TableName, Target
 from walreplay.errors import TargetError
 from walreplay.evolution.shapes import TableShape
+from walreplay.job.side_tables import MadeTables
 from walreplay.ledger.ledger import Ledger
 from walreplay.ledger.state import (
     FORMAT,
@@ -145,6 +146,17 @@ def test_a_load_leaves_where_the_next_run_starts(row: Row, ledger: Ledger) -> No
     assert (loading.phase, loading.load, loading.plan) == (LOADING, LOAD, None)
     assert (loading.resume, loading.seen, loading.captures, loading.tables) == (RESUME, SEEN, "/c", ENTRIES)
     assert _ledger(row, loads=True).read() == loading
+
+
+def test_what_a_comparison_has_noted_since_the_row_was_read_is_kept(row: Row, ledger: Ledger) -> None:
+    before = _applied(ledger)
+    ledger.release()
+    later = _ledger(row)
+    assert later.read() == before
+    ledger.acquire()
+    noted = ledger.write(MadeTables(before, cast("Any", None), before, cast("Any", None)).noted({}))
+    assert later.acquire() == noted != before
+    later.release()
 
 
 def test_the_first_plan_of_a_target_begins_its_ledger(row: Row, ledger: Ledger) -> None:

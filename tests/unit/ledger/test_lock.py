@@ -47,6 +47,10 @@ def test_a_holder_is_read_as_it_was_written():
 def test_a_statement_looks_for_the_last_beat_as_the_row_has_it():
     holder = Holder.here()
     assert f"= '{json.loads(to_json(holder))['beat']}'" in _Held(holder, silent=True).sql()
+    assert (
+        _Held(None, of={"run": 7, "phase": "applied", "noted": 2}).sql()
+        == "run = 7 AND phase = 'applied' AND noted = 2 AND holder IS NULL"
+    )
 
 
 def test_a_holder_names_its_process():
