@@ -12,7 +12,7 @@ import pytest
 
 import walreplay
 from support.framings import frame
-from support.small_mirror import INT4, TEXT, SmallMirror, relation, row
+from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
 from support.stopped_run import StoppedError
 from walreplay.errors import TargetError
 from walreplay.job import source_rows
@@ -246,8 +246,14 @@ def test_copies_that_a_truncate_has_emptied_are_compared_once_it_is_applied(
     def verified() -> TableVerification:
         return walreplay.verify(spark, small.target, small.captures, source=base).tables[0]
 
+    (gone := tmp_path / "gone").mkdir()
+    small.location("items").rename(gone / "items")
+    forget(spark)
+    assert (verified().result, verified().reason) == ("different", "it is gone")
+    (gone / "items").rename(small.location("items"))
+    forget(spark)
     early = verified()
-    assert (early.result, "run it again once there are captures" in early.reason) == ("not compared", True)
+    assert (early.result, "run it again once they reach it" in early.reason) == ("not compared", True)
     small.write(items, m.Truncate((9,), 0), m.Insert(9, row(2, "c")))
     assert (verified().result, verified().rows) == ("equal", 1)
     spark.sql(f"DELETE FROM delta.`{small.location('items')}`")
@@ -272,6 +278,8 @@ def test_copies_are_compared_as_of_their_lsn_and_not_with_rows_that_somebody_els
     items = relation(9, "items", {"id": INT4, "note": TEXT})
     small.apply(items, m.Insert(9, row(1, "a")))
     base = copies(tmp_path, "0/96", items="1\ta\n", empty="")
+    report = walreplay.verify(spark, small.target, small.captures, source=base, wait=1)
+    assert (report.result, "wait for captures" in report.stages) == ("equal", False)
     small.write(items, m.Insert(9, row(2, "b")))
 
     def interrupted(*arguments: Any) -> None:

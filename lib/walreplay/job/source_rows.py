@@ -133,7 +133,6 @@ class SourceRows:
     def _staged(self, tables: SideTables, state: State) -> Load:
         """Stage the rows, and return the load that has brought them to the side target."""
         with self._base() as (base, lsn, described):
-            self.latest = -1 if described is None else described.emptied_by
             bringing = BaseLoad(self.context, base, lsn, described, None, anew=True)
             begun = bringing.begin()
             self.context.ledger.release()
@@ -145,6 +144,8 @@ class SourceRows:
             names = frozenset(name for _, name in load.tables)
             tables.late_load = BaseStep(load, lambda _: base, described or base.described(), names)
             SideBuild(self.context, self.captures, tables.side(state), lsn).stage()
+            read = described or base.described()  # a database has looked for a TRUNCATE meanwhile
+            self.latest = max([lsn, *(read.emptied.get(oid, -1) for oid in load.oids if read is not None)])
             return load
 
     @contextmanager
@@ -206,10 +207,10 @@ class SourceRows:
 
         return BaseStep(load, gone, None, frozenset(name for _, name in load.tables))
 
-    def waited(self, state: State) -> State:
-        """Wait for captures that reach the rows' LSN, and apply them; return the target's state by then."""
+    def waited(self, state: State, lsn: int) -> State:
+        """Wait for captures that reach an LSN, and apply them; return the target's state by then."""
         ends = time.monotonic() + self.place.wait
-        while state.reached[0] < self.latest and (left := ends - time.monotonic()) > 0:
+        while state.reached[0] < lsn and (left := ends - time.monotonic()) > 0:
             with self.context.stage("wait for captures"):
                 time.sleep(min(left, _A_WHILE))
             state = self._applied(state)

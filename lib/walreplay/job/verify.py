@@ -52,10 +52,7 @@ _DIFFERENCES: Final = {
     "found": "STRING",
 }
 
-_EARLY: Final = (
-    "the captures end before the LSN of the source's rows. These are kept: run it again once there are captures up to "
-    "there, or give --wait"
-)
+_EARLY: Final = "captures end before the LSN of the source's rows: run it again once they reach it, or give --wait"
 
 
 def verify(
@@ -148,25 +145,25 @@ class _Verifying:
         tables = SideTables(context, captures, self.narrowed, base_folder=base_folder, skips=True)
         if of_source is not None:
             self._check_filters()
-            tables.check(state)
-            assert state is not None
             source_rows = SourceRows(context, captures, self.narrowed, of_source)
-            tables, state = source_rows.tables(state)
+            tables, state = source_rows.tables(tables.check(state))
         made, verdicts = self._verdicts(tables, state)
-        if of_source is not None and of_source.wait > 0 and _differs_early(source_rows, made, verdicts):
+        needed_lsn = -1 if of_source is None else _needed_lsn(source_rows, made, verdicts)
+        if of_source is not None and of_source.wait > 0 and made.state.reached[0] < needed_lsn:
             context.ledger.release()
-            state = source_rows.waited(made.state)
-            made, verdicts = self._verdicts(tables, state)
+            made, verdicts = self._verdicts(tables, source_rows.waited(made.state, needed_lsn))
+            needed_lsn = _needed_lsn(source_rows, made, verdicts)
         if of_source is not None:
             source_rows.check()
-        is_early = of_source is not None and _differs_early(source_rows, made, verdicts)
+        is_early = made.state.reached[0] < needed_lsn
         results = context.each(lambda pair: self._result(made, *pair, is_early=is_early), verdicts)
         against = ARCHIVE if of_source is None else of_source.origin
         compared = {result.oid for result in results if result.result != "not compared"}
         noted = {entry.oid: verdict for entry, verdict in verdicts if entry.oid in compared}
         state = made.noted(noted, against)
         if of_source is not None:
-            state = replace(state, awaiting=(tables.name or "") if is_early else "")
+            is_awaited = is_early and source_rows.latest == source_rows.load.at_lsn  # no later one is kept with them
+            state = replace(state, awaiting=(tables.name or "") if is_awaited else "")
         if not is_early:  # else the source's rows are compared once captures have come
             context.ledger.check_lock()
             made.remove(context)
@@ -254,7 +251,7 @@ class _Verifying:
         self, tables: SideTables, state: State | None
     ) -> tuple[MadeTables, list[tuple[MirrorEntry, Verdict]]]:
         """Make the tables, and compare each under the target's lock."""
-        context = self.context
+        context, by_source = self.context, self.of_source is not None
         made = tables.make(state, tables.side(state))
         chosen = [entry for entry in made.made.tables if tables.wants(entry) and not entry.set_aside]
 
@@ -263,8 +260,7 @@ class _Verifying:
                 spark_errors(table=right.name, path=right.table.text),
                 session_with(context.spark, delta.SMALL_STATE) as session,
             ):
-                pair = made.pair(right, context, of_source=self.of_source is not None)
-                verdict = pair.verdict(session, made.state.ledger)
+                verdict = made.pair(right, context, of_source=by_source).verdict(session, made.state.ledger)
             context.progress.advance()
             return verdict
 
@@ -291,7 +287,7 @@ class _Verifying:
             return replace(result, result="not compared")
         if verdict.has_right_rows:
             return result
-        if is_early:
+        if is_early and verdict.comparison is not None:
             return replace(result, result="not compared", reason=_EARLY)
         result = replace(result, result="different")
         if verdict.comparison is None:
@@ -323,12 +319,13 @@ class _Verifying:
         return replace(result, missing=missing, extra=extra, changed=changed, columns=columns)
 
 
-def _differs_early(rows: SourceRows, made: MadeTables, verdicts: Sequence[tuple[MirrorEntry, Verdict]]) -> bool:
-    """Return whether a table differs from rows of a source whose LSN the target has not reached.
+def _needed_lsn(rows: SourceRows, made: MadeTables, verdicts: Sequence[tuple[MirrorEntry, Verdict]]) -> int:
+    """Return the LSN that the target has to reach to be like a source that it differs from; -1 where all is equal.
 
     Nobody knows whether a source at rest has committed anything in between; where all is equal, it has not.
     """
-    reached, rows_at = made.state.reached[0], {entry.oid: entry.rows_at for entry in made.state.tables}
+    rows_at = {entry.oid: entry.rows_at for entry in made.state.tables}
+    if all(verdict.has_right_rows or (entry.oid not in rows_at and not verdict.rows) for entry, verdict in verdicts):
+        return -1
     # A table may have been loaded with later rows than what is applied.
-    latest = max([rows.latest, *(rows_at.get(entry.oid, -1) for entry, _ in verdicts)])
-    return reached < latest and not all(verdict.has_right_rows for _, verdict in verdicts)
+    return max([rows.latest, *(rows_at.get(entry.oid, -1) for entry, _ in verdicts)])

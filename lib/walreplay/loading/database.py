@@ -55,13 +55,13 @@ class Server:
     Attributes:
         version: as ``server_version_num`` has it.
         is_standby: it replays another one's WAL.
-        replayed: a standby's position, an LSN.
+        position: the LSN up to which a standby has replayed, or any other server has written.
         block_size: bytes.
     """
 
     version: int
     is_standby: bool
-    replayed: int
+    position: int
     block_size: int
 
 
@@ -133,7 +133,8 @@ SERVER: Final = """
 SELECT json_build_object(
     'version', current_setting('server_version_num')::int,
     'is_standby', pg_catalog.pg_is_in_recovery(),
-    'replayed', coalesce(pg_catalog.pg_last_wal_replay_lsn()::text, '0/0'),
+    'position', CASE WHEN pg_catalog.pg_is_in_recovery() THEN coalesce(pg_catalog.pg_last_wal_replay_lsn(), '0/0')
+        ELSE pg_catalog.pg_current_wal_insert_lsn() END,
     'block_size', current_setting('block_size')::int
 )
 """
@@ -142,7 +143,7 @@ SELECT json_build_object(
 def read_server(line: str) -> Server:
     """Read the line that `SERVER` returns."""
     values = json.loads(line)
-    return Server(**values | {"replayed": parse_lsn(values["replayed"])})
+    return Server(**values | {"position": parse_lsn(values["position"])})
 
 
 def tables_setting(oids: Iterable[int]) -> dict[str, str]:
@@ -267,9 +268,9 @@ def check_moment(server: Server, snapshot: str | None, lsn: int) -> None:
             "several sessions read the tables, and without a snapshot each of them would see other rows",
             remedy="Give --snapshot, the snapshot that a slot has exported, as snapshot.sh does (walreplay --scripts)",
         )
-    if server.replayed != lsn + 1:  # the rows are those of commits before the position
+    if server.position != lsn + 1:  # the rows are those of commits before the position
         raise ConfigError(
-            f"the standby stands at LSN {format_lsn(server.replayed)}, and not where it was said",
+            f"the standby stands at LSN {format_lsn(server.position)}, and not where it was said",
             remedy="Have it stop to replay, SELECT pg_wal_replay_pause(), and give pg_last_wal_replay_lsn() as "
             "--consistent-point",
         )

@@ -40,7 +40,7 @@ class Description:
         types: of their columns, as far as they are not built in.
         rows: how many were copied of each table, by its oid, if the copier has counted them.
         row_filters: the publication's, by the tables' oids: a table's other rows are not sent.
-        emptied_by: the LSN up to which a TRUNCATE has emptied tables after the snapshot, before they were copied.
+        emptied: by oid the LSN up to which a TRUNCATE has emptied a table after the snapshot, before it was read.
         by_captures: it is what the captures say: by now a table may have columns that these do not know.
     """
 
@@ -48,7 +48,7 @@ class Description:
     types: tuple[Type, ...]
     rows: Mapping[int, int] = field(default_factory=dict)
     row_filters: Mapping[int, str] = field(default_factory=dict)
-    emptied_by: int = -1
+    emptied: Mapping[int, int] = field(default_factory=dict)
     by_captures: bool = False
 
     @classmethod
@@ -93,7 +93,7 @@ def read_description(text: str, path: str) -> Description:
     types: dict[int, Type] = {}
     rows: dict[int, int] = {}
     row_filters: dict[int, str] = {}
-    emptied_by = -1
+    emptied: dict[int, int] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -101,7 +101,7 @@ def read_description(text: str, path: str) -> Description:
             values = json.loads(line)
             if "rows" in values:  # a line of base.sh
                 rows[int(values["oid"])] = int(values["rows"])
-                emptied_by = max(emptied_by, parse_lsn(values.get("emptied", "0/0")))
+                emptied[int(values["oid"])] = parse_lsn(values.get("emptied", "0/0"))
                 continue
             table = _table(values)
             if values.get("row_filter") is not None:
@@ -128,7 +128,7 @@ def read_description(text: str, path: str) -> Description:
         raise ConfigError("a table is described twice", path=path, remedy="Describe one database, once")
     if not rows.keys() <= {relation.oid for relation in relations}:
         raise ConfigError("rows are counted of a table that is not described", path=path, remedy=HOW_TO_DESCRIBE)
-    return replace(Description.of(relations, types.values(), rows, row_filters), emptied_by=emptied_by)
+    return replace(Description.of(relations, types.values(), rows, row_filters), emptied=emptied)
 
 
 def write_description(relations: Iterable[Relation], of: Description) -> str:

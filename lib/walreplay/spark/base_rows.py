@@ -18,7 +18,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -421,8 +421,11 @@ class DatabaseOfBase(BaseSource):
 
     def check(self, rows: Mapping[int, int]) -> None:
         """Check whether all has kept to the snapshot, and whether a standby is still at rest."""
-        self._ask_server()
-        self._check_kept(self._ask_pieces())
+        pieces = self._ask_pieces()
+        self._check_kept(pieces)
+        server, moved = self._ask_server(), {piece.table for piece in pieces if piece.is_elsewhere}
+        emptied = {oid: server.position for oid, name in self._tables.items() if name in moved}
+        self._description = replace(self._description, emptied=emptied)
 
     def _ask_server(self) -> database.Server:
         (line,) = self._lines(database.SERVER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -27,8 +28,10 @@ from walreplay.loading.database import (
     session_statements,
     tables_setting,
 )
+from walreplay.loading.description import Description
 from walreplay.protocol.messages import Column, Relation
 from walreplay.scripts import script
+from walreplay.spark.base_rows import DatabaseOfBase
 
 SERVER = Server(170_000, False, 0, 8192)
 MIB = 1 << 20
@@ -207,13 +210,23 @@ def test_what_has_not_kept_to_the_snapshot_is_refused_by_its_name():
 
 
 def test_rows_without_a_snapshot_are_those_of_a_standby_at_rest_alone():
-    text = '{"version": 170000, "is_standby": true, "replayed": "0/64", "block_size": 8192}'
+    text = '{"version": 170000, "is_standby": true, "position": "0/64", "block_size": 8192}'
     check_moment(read_server(text), None, 99)
     check_moment(SERVER, "00000003-1", 5)
     with pytest.raises(ConfigError, match="each of them would see other rows"):
         check_moment(SERVER, None, 99)
     with pytest.raises(ConfigError, match="the standby stands at LSN 0/64"):
         check_moment(read_server(text), None, 100)
+
+
+def test_a_truncate_is_among_what_had_been_written_when_its_table_had_been_read(monkeypatch):
+    monkeypatch.setenv("PGUSER", "ann")
+    base = DatabaseOfBase(None, ADDRESS, 5, publication="p", table=None, snapshot=None, connections=None)
+    base._tables, base._description = {1: "s.t", 2: "s.u"}, Description.of((), ())
+    monkeypatch.setattr(base, "_ask_pieces", lambda: [piece(is_elsewhere=True), piece(table="s.u")])
+    monkeypatch.setattr(base, "_ask_server", lambda: replace(SERVER, position=99))
+    base.check({})
+    assert base.described().emptied == {1: 99}
 
 
 @pytest.mark.parametrize("name", ["", "x'; DROP TABLE t; --", "00000003-", "1-2\n"])
