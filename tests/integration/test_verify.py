@@ -14,7 +14,7 @@ import walreplay
 from support.framings import frame
 from support.small_mirror import INT4, TEXT, SmallMirror, forget, relation, row
 from support.stopped_run import StoppedError
-from walreplay.errors import TargetError
+from walreplay.errors import ConfigError, TargetError
 from walreplay.job import source_rows
 from walreplay.loading.description import Description, write_description
 from walreplay.protocol import messages as m
@@ -191,13 +191,34 @@ def test_a_table_whose_first_rows_cannot_be_read_again_is_not_compared(spark: Sp
     small.apply(loaded, m.Insert(9, row(2, "b")), others, m.Insert(10, row(1, "a")))
     rows = spark.createDataFrame([("1", "a"), ("2", "b")], "id string, note string")
     walreplay.load(spark, rows, small.target, 107, table="s.loaded", captures=small.captures, replace=True)
+    for name in ("loaded", "renamed"):
+        small.apply(relation(9, name, {"id": INT4, "note": TEXT}), m.Update(9, row(2, name)))
 
-    tables = tables_of(small, {})
+        tables = tables_of(small, {})
 
-    assert {name: table.result for name, table in tables.items()} == {"s.loaded": "not compared", "s.others": "equal"}
-    assert "cannot be read again; compare it with its source, by --from" in tables["s.loaded"].reason
-    with pytest.raises(TargetError, match="cannot be read again"):
-        tables_of(small, {}, table=r"s\.loaded")
+        results = {name: table.result for name, table in tables.items()}
+        assert results == {f"s.{name}": "not compared", "s.others": "equal"}
+        assert "cannot be read again; compare it with its source, by --from" in tables[f"s.{name}"].reason
+        with pytest.raises(TargetError, match="cannot be read again"):
+            tables_of(small, {}, table=rf"s\.{name}")
+
+
+def test_a_held_table_is_not_compared_whatever_it_is_called_and_holds_up_no_other(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    small, config = SmallMirror(spark, tmp_path), {"on_table_error": "hold", "rescued_data_column": None}
+    base = copies(tmp_path, "0/1", items="1\ta\n")
+    walreplay.load(spark, base, small.target, "0/1", describe=f"{base}.jsonl", captures=small.captures, config=config)
+    held = {"id": INT4, "d": 1082}
+    former, items = relation(9, "former", {"id": INT4, "note": TEXT}), relation(3, "items", held)
+    small.apply(former, m.Insert(9, row(2, "b")), items, m.Insert(3, row(1, "infinity")), **config)
+    for name in ("items", "renamed"):
+        small.apply(relation(3, name, held), m.Insert(3, row(2, "2020-01-01")), **config)
+        results = {name: table.result for name, table in tables_of(small, config).items()}
+        assert results == {"s.former": "equal", "s.items": "not compared"}
+    assert [one.result for one in tables_of(small, config, table=r"s\.former").values()] == ["equal"]
+    with pytest.raises(ConfigError, match=r"no table of the source was ever called typo"):
+        tables_of(small, config, table="typo")
 
 
 def test_tables_that_the_configuration_leaves_out_are_named_and_no_failure(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -109,7 +109,7 @@ class SideTables:
         late_load: a load of rows that are older than what is applied; its tables are meant, whatever they are called.
         base_folder: where the files of the tables' base load are now; None for where they were.
         skips: nothing is put in place: shared tables are made, too, and those that cannot be made again are left out.
-        skipped: these, by their names, with the reason.
+        skipped: these, by their relations' oids, with the reason.
         name: of the side target; None for one that says what is made there, and of what.
         lacking: the tables that are made without their base load, by oid: runs leave them out, and others may have
             their names by now.
@@ -121,7 +121,7 @@ class SideTables:
     late_load: BaseStep | None = None
     base_folder: str | None = None
     skips: bool = False
-    skipped: dict[str, TargetError] = field(default_factory=dict)
+    skipped: dict[int, TargetError] = field(default_factory=dict)
     name: str | None = None
     lacking: dict[int, Load] = field(default_factory=dict)
 
@@ -160,15 +160,14 @@ class SideTables:
         """
         target_state = self.check(state)
         names, parts = self._relation_names(target_state)
-        if self.skips:  # what holds a table may stop its making, too
-            held = (entry for entry in target_state.tables if entry.held and (entry.is_unmade or not entry.set_aside))
-            self._skip({entry.source_name: TargetError(entry.paused) for entry in held})
-        self._skip(self._kept_names(names, parts))
-        settings = self.context.settings
-        outputs = self.narrowed.outputs
-        late = self.late_load
+        self.skipped.clear()  # of a look before another run has come in between
+        for entry in target_state.tables if self.skips else ():  # what holds a table may stop its making, too
+            if entry.held and (entry.is_unmade or not entry.set_aside):
+                self._skip([source_oid(entry.oid)], TargetError(entry.paused))
+        self._skip_kept(names, parts)
+        settings, outputs, late = self.context.settings, self.narrowed.outputs, self.late_load
         loads = self._base_loads(target_state, names) if late is None else (late,)
-        oids = self._related_oids(names)  # some tables may be skipped by now
+        oids = self._related_oids(names) - self.skipped.keys()
         name = self.name or side_name(
             settings,
             FORMAT,
@@ -191,8 +190,7 @@ class SideTables:
         Raises:
             TargetError: saying why.
         """
-        context = self.context
-        where = context.target.text
+        context, where = self.context, self.context.target.text
         if state is None or (state.resume is None and state.phase != PLANNED):
             problem = "nothing of captures was applied to this target yet"
             raise TargetError(problem, path=where, remedy="Check --target; begin with walreplay apply")
@@ -219,19 +217,16 @@ class SideTables:
 
     def wants(self, entry: MirrorEntry) -> bool:
         """Return whether a table is to be made again: of a late load those that have its rows, whatever their names."""
-        if self.late_load is not None:
-            # By oid: a table that has taken a loaded table's name since would be made without its own base's rows.
-            return source_oid(entry.oid) in self.late_load.load.oids
-        return self._wants_name(entry.source_name)
+        oid, late = source_oid(entry.oid), self.late_load
+        # By oid: a table that has taken a loaded table's name since would be made without its own base's rows.
+        is_meant = self.narrowed.wants(entry.source_name) if late is None else oid in late.load.oids
+        return is_meant and oid not in self.skipped
 
-    def _wants_name(self, name: str) -> bool:
-        return self.narrowed.wants(name) and name not in self.skipped
-
-    def _skip(self, problems: Mapping[str, TargetError]) -> None:
-        """Leave out the tables that cannot be made again, by their names, or raise the first one's error."""
-        if problems and not self.skips:
-            raise next(iter(problems.values()))
-        self.skipped.update(problems)
+    def _skip(self, oids: Collection[int], error: TargetError) -> None:
+        """Leave out the tables of relations, as they cannot be made again, or raise the error."""
+        if oids and not self.skips:
+            raise error
+        self.skipped.update(dict.fromkeys(oids, error))
 
     def _base_loads(self, state: State, names: Mapping[int, set[str]]) -> tuple[BaseStep, ...]:
         """Return the base loads that the wanted tables begin with, in their order."""
@@ -243,7 +238,8 @@ class SideTables:
             if entry.base_lsn is not None
             and (outputs is None or output_of(entry.oid) in outputs)
             # The entry of a table that runs leave out does not follow its names.
-            and (any(map(self._wants_name, names[source_oid(entry.oid)])) if entry.paused else self.wants(entry))
+            and (any(map(self.narrowed.wants, names[source_oid(entry.oid)])) if entry.paused else self.wants(entry))
+            and source_oid(entry.oid) not in self.skipped
             and (entry.paused or not entry.set_aside)
         ]
         loaded_oids = {source_oid(entry.oid) for entry in loaded_entries}
@@ -259,7 +255,7 @@ class SideTables:
             runs = delta.read(self.context.session, self.context.target.ledger("runs"))
             loads = [load for _, load in loads_of(runs, state)]
         versioned = {source_oid(entry.oid) for entry in loaded_entries if output_of(entry.oid).rows is RowKind.VERSION}
-        needed_loads, resolved_oids, overwritten = list[tuple[Load, frozenset[str]]](), set[int](), set[int]()
+        needed_loads, resolved_oids, overwritten = list[tuple[Load, dict[int, str]]](), set[int](), set[int]()
         for load in reversed(loads):  # newest first: a late load ends what counts of older ones
             # A later load has overwritten the rows of a mirror; those of a history are versions that stay.
             unneeded = resolved_oids | (overwritten - versioned if load.files is None else set())
@@ -270,17 +266,17 @@ class SideTables:
                 resolved_oids |= load_tables.keys()
             if load_tables and load.files is None:
                 self.lacking.update(dict.fromkeys(load_tables.keys() & loaded_oids - named, load))
-                only = [name for oid, name in load_tables.items() if oid in named]
-                self._skip(dict.fromkeys(only, BaseStep.not_again(load, only, self.context.target.text)))
+                lost = load_tables.keys() & (loaded_oids if self.skips else named)
+                self._skip(lost, BaseStep.not_again(load, [load_tables[oid] for oid in lost], self.context.target.text))
                 continue
-            needed_loads.append((load, frozenset(load_tables.values())))
+            needed_loads.append((load, load_tables))
         # Loads between which nothing was applied keep their order: the sort is stable.
         needed_loads.reverse()
         needed_loads.sort(key=lambda needed: needed[0].after)
         base_steps = [
-            BaseStep.again(load, self.base_folder, only - self.skipped.keys())
-            for load, only in needed_loads
-            if only - self.skipped.keys()
+            BaseStep.again(load, self.base_folder, only)
+            for load, load_tables in needed_loads
+            if (only := frozenset(name for oid, name in load_tables.items() if oid not in self.skipped))
         ]
         if self.base_folder is not None and len(base_steps) > 1:
             raise ConfigError(
@@ -292,8 +288,7 @@ class SideTables:
 
     def _relation_names(self, state: State) -> tuple[dict[int, set[str]], dict[str, tuple[str, str]]]:
         """Return every name that a relation ever had, by oid, and the schema and the table of each name."""
-        names: dict[int, set[str]] = {}
-        parts: dict[str, tuple[str, str]] = {}
+        names, parts = dict[int, set[str]](), dict[str, tuple[str, str]]()
         table = self.context.target.ledger("runs")
         with self.context.stage("read ledger"):
             if delta.exists(self.context.session, table):
@@ -313,9 +308,10 @@ class SideTables:
 
         The runs find out which of them has a name in the end, and which older rows it keeps.
         """
-        oids = {oid for oid, relation_names in names.items() if any(map(self._wants_name, relation_names))}
-        if not oids and self.skipped:
-            raise next(iter(self.skipped.values()))
+        named_oids = {oid for oid, relation_names in names.items() if any(map(self.narrowed.wants, relation_names))}
+        oids = named_oids - self.skipped.keys()
+        if named_oids and not oids:
+            raise self.skipped[min(named_oids)]
         if not oids:
             all_names = sorted({name for relation_names in names.values() for name in relation_names})
             suggestions = difflib.get_close_matches((self.narrowed.tables or "").replace("\\", ""), all_names, 3)
@@ -333,27 +329,24 @@ class SideTables:
                 return oids
             oids |= related_oids
 
-    def _kept_names(
-        self, names: Mapping[int, Iterable[str]], parts: Mapping[str, tuple[str, str]]
-    ) -> dict[str, TargetError]:
-        """Return the names that passed from one relation to another if the new one may have kept the old one's rows.
+    def _skip_kept(self, names: Mapping[int, Iterable[str]], parts: Mapping[str, tuple[str, str]]) -> None:
+        """Skip the relations of a name that passed from one to another if the new one may have kept the old one's rows.
 
         That depends on whether both changed in one run, and the runs of the side target end elsewhere.
         """
         settings = self.context.settings
         holder_counts = Counter(name for relation_names in names.values() for name in relation_names)
-        problems = dict[str, TargetError]()
         for name, count in sorted(holder_counts.items()):
             if count < 2 or name not in parts or not self.narrowed.wants(name):  # one holder: nothing has passed
                 continue
             table = settings.table(*parts[name])
             table_policy = None if table is None else table.on_recreate
             if (table_policy or settings.on_recreate) == "keep":  # with replace the rows do not pass on
-                problems[name] = TargetError(
+                error = TargetError(
                     "the table was dropped and created again, or another one had its name, and on_recreate is keep: "
                     "which of the old rows it has kept hangs on where the target's runs have ended",
                     table=name,
                     path=self.context.target.text,
                     remedy=f"Leave {name} out of --table; or set on_recreate: replace, which makes it without old rows",
                 )
-        return problems
+                self._skip([oid for oid, relation_names in names.items() if name in relation_names], error)

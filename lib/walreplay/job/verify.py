@@ -169,7 +169,7 @@ class _Verifying:
             made.remove(context)
         context.ledger.write(state)
         lsn, commit_time = made.state.reached
-        in_order = [*results, *self._uncompared(tables, made, results)]
+        in_order = [*results, *self._uncompared(tables, made, {entry.oid for entry, _ in verdicts})]
         in_order.sort(key=lambda result: (result.name, result.oid or 0))
         return VerifyReport(
             result=worst_of(in_order),
@@ -201,21 +201,19 @@ class _Verifying:
                 remedy="Compare them with the archive, without --from",
             )
 
-    def _uncompared(
-        self, tables: SideTables, made: MadeTables, results: Sequence[TableVerification]
-    ) -> Iterator[TableVerification]:
+    def _uncompared(self, tables: SideTables, made: MadeTables, compared: set[int]) -> Iterator[TableVerification]:
         """Yield the tables that are wanted, and were not made to be compared."""
         by_source = self.of_source is not None
-        for name, error in tables.skipped.items():
-            instead = "" if by_source else "; compare it with its source, by --from"
-            yield TableVerification(name, "", "not compared", f"{error.problem}{instead}")
-        compared = {result.oid for result in results}
+        instead = "" if by_source else "; compare it with its source, by --from"
         why = "the source sends no rows of it" if by_source else "the archive makes no such table"
         for entry in made.state.tables:
+            error = tables.skipped.get(source_oid(entry.oid))
             is_wanted = self.narrowed.wants(entry.source_name) and self.narrowed.wants_output(output_of(entry.oid))
-            if not is_wanted or entry.oid in compared or entry.set_aside or entry.source_name in tables.skipped:
+            is_out = entry.oid in compared or (entry.set_aside and not (entry.held and entry.is_unmade))
+            if is_out or not is_wanted:
                 continue
-            result = TableVerification(entry.name, entry.table.text, "not compared", why, oid=entry.oid)
+            reason = why if error is None else f"{error.problem}{instead}"
+            result = TableVerification(entry.name, entry.table.text, "not compared", reason, oid=entry.oid)
             if self._is_left_out(made.state, entry):
                 result = replace(result, result="left out", reason="the configuration leaves it out")
             yield result
@@ -253,7 +251,10 @@ class _Verifying:
         """Make the tables, and compare each under the target's lock."""
         context, by_source = self.context, self.of_source is not None
         made = tables.make(state, tables.side(state))
+        # Beside the target nothing sets a table aside whose name a skipped one has taken.
+        aside = {entry.oid for entry in made.state.tables if entry.set_aside and tables.skipped and not by_source}
         chosen = [entry for entry in made.made.tables if tables.wants(entry) and not entry.set_aside]
+        chosen = [entry for entry in chosen if entry.oid not in aside]
 
         def compare(right: MirrorEntry) -> Verdict:
             with (
