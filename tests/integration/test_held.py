@@ -666,4 +666,3 @@ def test_a_source_holds_a_table_of_its_own_and_stops_at_one_that_it_shares(spark
     (failed,) = report.failed
     assert "table s.both: the configured key is not unique" in str(failed.error)
     assert report.results["us"].status == "applied"
-    assert sorted(collect(shards.lake / "s" / "other", "id")) == [(1,), (2,), (3,)]
