@@ -21,9 +21,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
@@ -169,18 +169,18 @@ class Server:
                 connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
         options = {"proto_version": "1", "publication_names": publication, **(options or {})}
         errors = self.home / f"{slot}.stderr"
-        process = self.receive(file, slot, options, "--no-loop", *_EVERY_SECOND, errors=errors)
-        recording = Recording(self, file, slot, process, errors)
+        start = partial(self.receive, file, slot, options, "--no-loop", *_EVERY_SECOND, errors=errors)
+        recording = Recording(self, file, slot, start, errors)
         try:
             recording.wait_for(file.exists, "its file")
             yield recording
             recording.wait_until_confirmed(self.lsn())
-            process.send_signal(signal.SIGINT)
-            assert process.wait(_PATIENCE) == 0, errors.read_text()
+            recording.process.send_signal(signal.SIGINT)
+            assert recording.process.wait(_PATIENCE) == 0, errors.read_text()
         finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            if recording.process.poll() is None:
+                recording.process.kill()
+                recording.process.wait()
         self.drop_slots(slot)
 
     def receive(
@@ -222,21 +222,28 @@ class Server:
         return [self.source_table(schema, name) for schema, name in names]
 
 
+_LOST_FILE: Final = "could not map filenumber"
+"""PostgreSQL 18 may end a stream by this error where tables are rewritten meanwhile; the next one is whole."""
+
+
 class Recording:
     """A running pg_recvlogical and the files it has written."""
 
-    def __init__(self, server: Server, file: Path, slot: str, process: subprocess.Popen[bytes], errors: Path) -> None:
+    def __init__(
+        self, server: Server, file: Path, slot: str, start: Callable[[], subprocess.Popen[bytes]], errors: Path
+    ) -> None:
         self._server = server
         self._file = file
         self._slot = slot
-        self._process = process
+        self._start = start
+        self.process, self._restarts = start(), 0
         self._errors = errors
 
     def rotate(self, finished: Path) -> None:
         """Move the file away under another name and let the recorder begin a new one, as logrotate does."""
         self.wait_for(lambda: self._file.stat().st_size > 0, "its first message")
         self._file.rename(finished)
-        self._process.send_signal(signal.SIGHUP)
+        self.process.send_signal(signal.SIGHUP)
         # It opens the new file only once there is something to write, or a status to send.
         self._server.execute("SELECT pg_logical_emit_message(true, 'rotate', '')")
         self.wait_for(self._file.exists, "its next file")
@@ -250,7 +257,11 @@ class Recording:
         """Wait for something that the recorder has to do."""
         deadline = time.monotonic() + _PATIENCE
         while not condition():
-            assert self._process.poll() is None, f"pg_recvlogical ended before {what}: {self._errors.read_text()}"
+            if self.process.poll() is not None:
+                said = self._errors.read_text()
+                assert said.count(_LOST_FILE) > self._restarts, f"pg_recvlogical ended before {what}: {said}"
+                self._restarts += 1
+                self.process = self._start()  # as whoever records would: a session more in the file
             assert time.monotonic() < deadline, f"pg_recvlogical has not reached {what}"
             time.sleep(0.02)
 
