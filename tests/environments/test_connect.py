@@ -182,7 +182,7 @@ def test_a_server_that_refuses_settings_is_written_to_exactly_once(connected: Co
 
 
 def test_a_table_is_held_and_made_again(connected: Connected) -> None:
-    client = connected.client("held")
+    client = connected.client("waits")
     captures = client.folder / "captures"
     captures.mkdir()
     (client.folder / "held.yaml").write_text("on_table_error: hold\non_type_change: stop\n", encoding="utf-8")
