@@ -103,30 +103,30 @@ def watched(captures: Path, target: Path, heap: str, *, keep: bool = False, unti
     """
     for path in (target, target.with_name(f"{target.name}-warm")):
         shutil.rmtree(path, ignore_errors=True)
-    options = f"--conf spark.driver.memory={heap} pyspark-shell"
-    command = [sys.executable, __file__, str(captures), str(target), *([] if until is None else [until.isoformat()])]
-    environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": options}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        watch = Watch(process.pid)
-        output, _ = process.communicate()
-        watch.stop()
-    if process.returncode:
-        raise SystemExit(f"the run of {captures} has failed")
-    report: dict[str, Any] = json.loads(output.splitlines()[-1])
+    report = in_process([__file__, str(captures), str(target), *([] if until is None else [until.isoformat()])], heap)
     sizes = [path.stat().st_size for path in files_in(captures)]
     if not keep:
         shutil.rmtree(target)
     seconds = report.pop("seconds")
-    report |= {
-        "files": len(sizes),
-        "java_peak_mb": round(watch.java / MEGABYTE),
-        "worker_peak_mb": round(watch.worker / MEGABYTE),
-    }
+    report["files"] = len(sizes)
     return Timing("archive", captures.name, [seconds], sum(sizes), report)
 
 
+def in_process(arguments: Sequence[str], heap: str) -> dict[str, Any]:
+    """Run a script of Python with so much heap; give what its last line says, as JSON, and its peaks of memory."""
+    environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": f"--conf spark.driver.memory={heap} pyspark-shell"}
+    with subprocess.Popen([sys.executable, *arguments], env=environment, stdout=subprocess.PIPE, text=True) as process:
+        watch = _Watch(process.pid)
+        output, _ = process.communicate()
+        watch.stop()
+    if process.returncode:
+        raise SystemExit(f"{' '.join(arguments)} has failed")
+    peaks = {"java_peak_mb": round(watch.java / MEGABYTE), "worker_peak_mb": round(watch.worker / MEGABYTE)}
+    return {**json.loads(output.splitlines()[-1]), **peaks}
+
+
 @dataclass
-class Watch:
+class _Watch:
     """The peaks of resident memory, in bytes, of a process's descendants."""
 
     pid: int

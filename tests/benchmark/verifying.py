@@ -16,8 +16,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from archive import HEAP, Watch
-from generate import MEGABYTE
+from archive import HEAP, in_process
 from measuring import Timing, compared
 from recorded import ORDERS
 
@@ -51,10 +50,12 @@ def run(folder: Path, rows: int, runs: int) -> list[list[Timing]]:
     _make(folder / f"orders-{_WARM}", _WARM)
     source = _make(folder / f"orders-{rows}", rows)
     size = sum(path.stat().st_size for path in source.glob("base/*"))
+    # The first step makes the target that the others look at.
+    places = [str(folder / f"orders-{_WARM}"), str(source), str(folder / "mirror")]
     timings = [Timing("verify", f"{rows:,} rows: {step}", [], size) for step in _STEPS]
     for _ in range(runs):
         for step, timing in enumerate(timings):
-            report = _watched(folder, source, step)
+            report = in_process([__file__, str(step), *places], HEAP)
             timing.seconds.append(report.pop("seconds"))
             timing.more = {key: max(value, timing.more.get(key, 0)) for key, value in report.items()}
     return [compared(timings, timings[0].name)]
@@ -86,28 +87,6 @@ def _copy(server: Server, folder: Path) -> None:
     command = [str(folder / "scripts" / "base.sh"), "copies", "everything", str(folder / "base")]
     subprocess.run(command, env={**os.environ, **place, "PATH": path}, check=True, stdout=subprocess.DEVNULL)
     server.drop_slots("copies")
-
-
-def _watched(folder: Path, source: Path, step: int) -> dict[str, Any]:
-    """Take a step in a process, and watch its memory; the first makes the target that the others look at."""
-    environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": f"--conf spark.driver.memory={HEAP} pyspark-shell"}
-    command = [
-        sys.executable,
-        __file__,
-        str(step),
-        str(folder / f"orders-{_WARM}"),
-        str(source),
-        str(folder / "mirror"),
-    ]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        watch = Watch(process.pid)
-        output, _ = process.communicate()
-        watch.stop()
-    if process.returncode:
-        raise SystemExit(f"{_STEPS[step]} of {source} has failed")
-    report: dict[str, Any] = json.loads(output.splitlines()[-1])
-    peaks = {"java_peak_mb": round(watch.java / MEGABYTE), "worker_peak_mb": round(watch.worker / MEGABYTE)}
-    return report | peaks
 
 
 def _take(step: int, warm: str, source: str, target: str) -> dict[str, Any]:

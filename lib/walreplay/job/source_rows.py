@@ -65,7 +65,6 @@ class SourceRows:
 
     Attributes:
         load: of the rows into the side target, once they are staged.
-        ledger: the id of the side target's ledger then: rows that are staged anew get another one.
         latest: the LSN that a target has to reach to be like them: theirs, or that of a TRUNCATE (see `Description`).
     """
 
@@ -74,8 +73,8 @@ class SourceRows:
     narrowed: Narrowed
     place: SourcePlace
     load: Load = field(init=False)
-    ledger: str = field(init=False)
     latest: int = -1
+    _ledger: str = field(init=False)  # the id of the side target's: rows that are staged anew get another one
     _side: SideBuild = field(init=False)
 
     def tables(self, state: State) -> tuple[SideTables, State]:
@@ -92,7 +91,7 @@ class SourceRows:
         staged = self._side.read()
         base_lsns = (None, self.load.at_lsn + 1)
         is_own = staged is not None and all(entry.base_lsn in base_lsns for entry in staged.tables)
-        self.ledger = staged.ledger if staged is not None and is_own else ""  # "": of rows as of another LSN by now
+        self._ledger = staged.ledger if staged is not None and is_own else ""  # "": of rows as of another LSN by now
         tables.late_load, self.latest = self._waiting(self.load), max(self.load.at_lsn, self.latest)
         return tables, self._applied(state) if state.reached[0] < self.latest else state
 
@@ -112,7 +111,7 @@ class SourceRows:
             TargetError: they were not.
         """
         staged = self._side.read()
-        if staged is None or staged.ledger != self.ledger:
+        if staged is None or staged.ledger != self._ledger:
             raise TargetError(
                 "somebody else verifies the same tables by the same source, and has staged rows in place of these",
                 path=self.context.target.text,
