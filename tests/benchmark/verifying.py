@@ -6,9 +6,7 @@ A real PostgreSQL has the rows; base.sh copies them, and a tenth of them is chan
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,8 +18,8 @@ from archive import HEAP, in_process
 from measuring import Timing, compared
 from recorded import ORDERS
 
-from support.postgres import Server, running_server
-from walreplay.scripts import copy_scripts
+from support.base_copies import copied_by_script
+from support.postgres import running_server
 
 _WARM: Final = 50_000
 _STEPS: Final = (
@@ -73,20 +71,11 @@ def _make(folder: Path, rows: int) -> Path:
             *ORDERS[:2], "SELECT setseed(0)", _ROWS.format(rows), "CREATE PUBLICATION everything FOR ALL TABLES"
         )
         with server.recording(made / "captures" / "0.bin"):
-            _copy(server, made)
+            copied_by_script(server, made, "everything")
             changed = "UPDATE shop.orders SET status = 'shipped', version = version + 1 WHERE id % 100 = {}"
             server.execute(*(changed.format(number) for number in range(10)))
     made.rename(folder)
     return folder
-
-
-def _copy(server: Server, folder: Path) -> None:
-    copy_scripts(folder / "scripts")
-    place = {"PGHOST": str(server.home), "PGPORT": server.port, "PGDATABASE": server.database, "PGUSER": "postgres"}
-    path = os.pathsep.join([str(server.programs), os.environ["PATH"]])
-    command = [str(folder / "scripts" / "base.sh"), "copies", "everything", str(folder / "base")]
-    subprocess.run(command, env={**os.environ, **place, "PATH": path}, check=True, stdout=subprocess.DEVNULL)
-    server.drop_slots("copies")
 
 
 def _take(step: int, warm: str, source: str, target: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from integration.test_verify_source import copied
+from support.base_copies import copied_by_script
 from support.captures import case
 from support.environments import (
     EXECUTORS,
@@ -124,7 +124,7 @@ def test_a_fault_in_each_table_is_told_by_the_archive_and_by_the_source(connecte
         keys = identities(server)
         with server.recording(captures / "0.bin", publication=PUBLICATION):
             run_workload(server, transactions=20, seed=1, pause=lambda: None)
-            base = copied(server, client.folder / "copies")
+            base = copied_by_script(server, client.folder / "copies", PUBLICATION)
             run_workload(server, transactions=20, seed=2, pause=lambda: None)
     client.shell(f"walreplay apply --captures {captures} --target {target}")
 

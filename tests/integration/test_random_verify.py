@@ -22,8 +22,8 @@ from urllib.parse import quote
 import pytest
 
 import walreplay
-from integration.test_verify_source import copied
 from support import streamed_workload, typed_source
+from support.base_copies import copied_by_script
 from support.object_store import ObjectStore, object_store
 from support.planted_faults import FAULTS, PlantedTable
 from support.postgres import Server, on_tcp, running_server, server_versions
@@ -279,7 +279,7 @@ def _worked(server: Server, seed: int, rounds: Rounds) -> Path:
     decide_all(server, chance)
     url = f"jdbc:postgresql://127.0.0.1:{server.port}/{server.database}"
     with at_work(server, seed):
-        base = copied(server, captures.parent / "copies")
+        base = copied_by_script(server, captures.parent / "copies", PUBLICATION)
         if _LONG:
             live = {"source": url, "publication": PUBLICATION, "wait": 60.0}
             replace(rounds, called={**rounds.called, **live}).run(0)

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import shlex
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import walreplay
+from support.base_copies import copied_by_script
 from support.extent import further
 from support.pages import block, with_places
 from support.postgres import Server, on_tcp, running_server, server_versions
@@ -25,7 +25,6 @@ from walreplay.loading import snapshot
 from walreplay.loading.database import read_address
 from walreplay.lsn import format_lsn
 from walreplay.report import TableVerification, VerifyReport
-from walreplay.scripts import copy_scripts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,21 +64,6 @@ def results(report: VerifyReport) -> dict[str, TableVerification]:
     return {table.name: table for table in report.tables}
 
 
-def copied(server: Server, folder: Path) -> Path:
-    """Copy all tables by base.sh, and drop its slot."""
-    copy_scripts(folder / "scripts")
-    place = {"PGHOST": str(server.home), "PGPORT": server.port, "PGDATABASE": server.database, "PGUSER": "postgres"}
-    done = subprocess.run(
-        [str(folder / "scripts" / "base.sh"), "copies", PUBLICATION, str(folder / "base")],
-        env={**os.environ, **place, "PATH": os.pathsep.join([str(server.programs), os.environ["PATH"]])},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    server.execute("SELECT pg_drop_replication_slot('copies')")
-    return folder / "base"
-
-
 @pytest.mark.full
 def test_a_source_at_work_is_compared_at_one_lsn(
     spark: SparkSession, shop: tuple[Server, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -91,7 +75,7 @@ def test_a_source_at_work_is_compared_at_one_lsn(
     for seed in range(SEEDS):
         with at_work(server, 10 + seed):
             live = verified(spark, folder, url, publication=PUBLICATION)
-            base = copied(server, tmp_path / str(seed))
+            base = copied_by_script(server, tmp_path / str(seed), PUBLICATION)
             by_copies = verified(spark, folder, base)
         run_workload(server, transactions=20, seed=99, pause=lambda: None)  # captures reach beyond the copies
         assert (tmp_path / str(seed) / "base.lsn").read_text().strip() == format_lsn((by_copies.source_lsn or 0) + 1)

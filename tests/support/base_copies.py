@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import psycopg
 from psycopg import pq, sql
 
 from support.postgres import TEXT_SETTINGS, Server
-from walreplay.scripts import script
+from walreplay.scripts import copy_scripts, script
 
 
 @dataclass(frozen=True)
@@ -86,3 +87,18 @@ def snapshot(server: Server, slot: str = "base") -> Iterator[Snapshot]:
         yield Snapshot(server, values["snapshot_name"], values["consistent_point"])
     finally:
         connection.finish()
+
+
+def copied_by_script(server: Server, folder: Path, publication: str) -> Path:
+    """Copy a publication's tables by base.sh, into a folder below this one, and drop its slot."""
+    copy_scripts(folder / "scripts")
+    place = {"PGHOST": str(server.home), "PGPORT": server.port, "PGDATABASE": server.database, "PGUSER": "postgres"}
+    done = subprocess.run(
+        [str(folder / "scripts" / "base.sh"), "copies", publication, str(folder / "base")],
+        env={**os.environ, **place, "PATH": os.pathsep.join([str(server.programs), os.environ["PATH"]])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    server.drop_slots("copies")
+    return folder / "base"
