@@ -27,17 +27,28 @@ from walreplay.cli.printing import (
 from walreplay.cli.running import (
     AcceptChangedTables,
     AllowGaps,
+    AtLsn,
     Captures,
+    CapturesPlace,
     Cleared,
     Config,
+    ConsistentPoint,
+    CopyOptions,
+    Describe,
     DryRun,
+    FromPlace,
+    FromQuery,
     Html,
     Index,
     Json,
     Metrics,
+    OfTable,
     Outputs,
+    Publication,
     Quiet,
+    Replace,
     Report,
+    Snapshot,
     Sources,
     Strict,
     Target,
@@ -101,48 +112,56 @@ Base = Annotated[
     typer.Option("--base", help="Where the files of the tables' base load are, if they were moved.", metavar="URI"),
 ]
 FromLsn = Annotated[str | None, typer.Option("--from-lsn", help="A change log's first commit LSN.", metavar="X/X")]
-FromPlace = Annotated[
-    str | None,
-    typer.Option("--from", help="Folder of what COPY has written, or jdbc:postgresql://host/db.", metavar="URI"),
-]
-FromQuery = Annotated[
-    str | None,
-    typer.Option("--from-query", help="Or a query for Spark, such as SELECT * FROM t, for --table.", metavar="SQL"),
-]
-AtLsn = Annotated[
-    str | None, typer.Option("--at-lsn", help="The last commit LSN that is among the rows.", metavar="X/X")
-]
-ConsistentPoint = Annotated[
-    str | None, typer.Option("--consistent-point", help="Or the LSN that a slot's snapshot came with.", metavar="X/X")
-]
-Describe = Annotated[
-    str | None, typer.Option("--describe", help="What describe.sql says of the tables.", metavar="FILE")
-]
-OfTable = Annotated[str | None, typer.Option("--table", help="All rows are of this table.", metavar="SCHEMA.TABLE")]
-Publication = Annotated[
-    str | None, typer.Option("--publication", help="Of a database: whose tables are read.", metavar="NAME")
-]
-Snapshot = Annotated[
-    str | None, typer.Option("--snapshot", help="Of a database: an exported snapshot.", metavar="NAME")
-]
-CapturesPlace = Annotated[
-    str | None, typer.Option("--captures", help="Where the captures lie or will lie, for a new target.", metavar="URI")
-]
-Replace = Annotated[
-    bool,
-    typer.Option(
-        "--replace",
-        help="Make tables anew that are there; an interrupted load is given up. Without rows: only give it up.",
-    ),
-]
-CopyOptions = Annotated[
-    str | None,
-    typer.Option(
-        "--copy-options",
-        help="COPY's own, if they are not its defaults: \"format csv, header, null 'x'\".",
-        metavar="OPTIONS",
-    ),
-]
+
+
+@app.command("record")
+def record_command(
+    slot: Annotated[str, typer.Option("--slot", help="The replication slot.", metavar="NAME")],
+    publication: Annotated[str, typer.Option("--publication", help="Whose tables are recorded.", metavar="NAME[,…]")],
+    to: Annotated[str, typer.Option("--to", help="Folder or prefix of the archive.", metavar="URI")],
+    dsn: Annotated[str, typer.Option("--dsn", help="For libpq; else PGHOST and so on.", metavar="TEXT")] = "",
+    create: Annotated[bool, typer.Option("--create", help="Make the slot, if the archive is new.")] = False,
+    and_copy: Annotated[
+        Path | None, typer.Option("--and-copy", help="With a new slot: copy the tables for load.", metavar="FOLDER")
+    ] = None,
+    announce: Annotated[bool, typer.Option("--announce", help="With a new slot: install the announcements.")] = False,
+    new_session: Annotated[
+        bool, typer.Option("--new-session", help="Go on though changes were never recorded; a name says it.")
+    ] = False,
+    file_bytes: Annotated[str, typer.Option(help="A file's, before it is compressed.", metavar="SIZE")] = "64MiB",
+    file_seconds: Annotated[float, typer.Option(help="A file is stored after so many.", metavar="N", min=0.1)] = 60,
+    spool_bytes: Annotated[
+        str, typer.Option(help="So much waits in memory while the store is away.", metavar="SIZE")
+    ] = "256MiB",
+    heartbeat: Annotated[
+        float, typer.Option(help="Seconds between messages that move a quiet slot; 0: none.", metavar="N")
+    ] = 60,
+    streaming: Annotated[
+        Literal["on", "parallel"] | None, typer.Option(help="Large transactions while they run.", metavar="on|parallel")
+    ] = None,
+    two_phase: Annotated[bool, typer.Option("--two-phase", help="Transactions when they are prepared.")] = False,
+    binary: Annotated[bool, typer.Option("--binary", help="Values in binary format.")] = False,
+    no_messages: Annotated[bool, typer.Option("--no-messages", help="No logical messages.")] = False,
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", help="Numbers for Prometheus, anew each minute.", metavar="FILE.prom")
+    ] = None,
+) -> None:
+    """Record a slot's changes into an archive, and confirm to the server what is stored."""
+    from walreplay.cli.record import run_recorder, size_of
+    from walreplay.recording.first_copy import FirstCopy
+    from walreplay.recording.server import StreamOptions
+    from walreplay.recording.transfer import RecordOptions
+    from walreplay.scripts import script
+
+    if (and_copy or announce) and not create:
+        raise ConfigError("--and-copy and --announce belong to a new slot", remedy="Give --create, too")
+    stream = StreamOptions(
+        publication.split(","), streaming or "", two_phase, binary, messages=False if no_messages else None
+    )
+    sizes = size_of(file_bytes), file_seconds, size_of(spool_bytes), heartbeat or None
+    options = RecordOptions(dsn, slot, stream, *sizes, create=create, new_session=new_session)
+    copy = FirstCopy(dsn, slot, stream.publications, and_copy)
+    run_recorder(options, to, copy, script("announce.sql") if announce else None, metrics)
 
 
 @app.command("apply")

@@ -16,6 +16,8 @@ from walreplay.cli.running import asked
 from walreplay.errors import ConfigError, TargetError, visible
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from walreplay.ledger.status import TableStatus, TargetStatus
 
 
@@ -53,7 +55,7 @@ class Prometheus:
         Raises:
             TargetError: it cannot be written.
         """
-        from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
+        from prometheus_client import CollectorRegistry, Gauge
 
         registry, now = CollectorRegistry(), time.time()
 
@@ -73,12 +75,7 @@ class Prometheus:
         tables = [(source, table) for source, status in applied.items() for table in status.tables]
         for name, text, of_table in _OF_TABLE:
             add(name, text, ("source", "table"), {(source, table.name): of_table(table) for source, table in tables})
-        try:
-            write_to_textfile(self.place, registry)
-        except OSError as error:
-            problem = f"the metrics cannot be written ({error.strerror})"
-            remedy = "All else is done; see that the folder is there and may be written to"
-            raise TargetError(problem, path=self.place, remedy=remedy) from error
+        _replace(self.place, registry)
 
     def write_applied(self, read: Callable[[Any], TargetStatus], source: str | None) -> None:
         """Replace the file after a run, by a status that is read with a session."""
@@ -89,6 +86,33 @@ class Prometheus:
         except NothingApplied:
             status = None
         self.write({source or "": status}, [source or ""])
+
+
+def write_gauges(place: str, labels: Mapping[str, str], values: Mapping[str, Any], texts: Mapping[str, str]) -> None:
+    """Replace a file by a recorder's numbers, those that there are.
+
+    Raises:
+        TargetError: it cannot be written.
+    """
+    from prometheus_client import CollectorRegistry, Gauge
+
+    registry = CollectorRegistry()
+    for name, text in texts.items():
+        if values[name] is not None:
+            gauge = Gauge(f"walreplay_record_{name}", text, list(labels), registry=registry)
+            gauge.labels(*map(visible, labels.values())).set(values[name])
+    _replace(place, registry)
+
+
+def _replace(place: str, registry: CollectorRegistry) -> None:
+    from prometheus_client import write_to_textfile
+
+    try:
+        write_to_textfile(place, registry)
+    except OSError as error:
+        problem = f"the metrics cannot be written ({error.strerror})"
+        remedy = "All else is done; see that the folder is there and may be written to"
+        raise TargetError(problem, path=place, remedy=remedy) from error
 
 
 def _of_run(status: TargetStatus, name: str) -> Any:

@@ -119,3 +119,45 @@ Outputs = Annotated[
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit code 1 if a table is held.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")]
+FromPlace = Annotated[
+    str | None,
+    typer.Option("--from", help="Folder of what COPY has written, or jdbc:postgresql://host/db.", metavar="URI"),
+]
+FromQuery = Annotated[
+    str | None,
+    typer.Option("--from-query", help="Or a query for Spark, such as SELECT * FROM t, for --table.", metavar="SQL"),
+]
+AtLsn = Annotated[
+    str | None, typer.Option("--at-lsn", help="The last commit LSN that is among the rows.", metavar="X/X")
+]
+ConsistentPoint = Annotated[
+    str | None, typer.Option("--consistent-point", help="Or the LSN that a slot's snapshot came with.", metavar="X/X")
+]
+Describe = Annotated[
+    str | None, typer.Option("--describe", help="What describe.sql says of the tables.", metavar="FILE")
+]
+OfTable = Annotated[str | None, typer.Option("--table", help="All rows are of this table.", metavar="SCHEMA.TABLE")]
+Publication = Annotated[
+    str | None, typer.Option("--publication", help="Of a database: whose tables are read.", metavar="NAME")
+]
+Snapshot = Annotated[
+    str | None, typer.Option("--snapshot", help="Of a database: an exported snapshot.", metavar="NAME")
+]
+CapturesPlace = Annotated[
+    str | None, typer.Option("--captures", help="Where the captures lie or will lie, for a new target.", metavar="URI")
+]
+Replace = Annotated[
+    bool,
+    typer.Option(
+        "--replace",
+        help="Make tables anew that are there; an interrupted load is given up. Without rows: only give it up.",
+    ),
+]
+CopyOptions = Annotated[
+    str | None,
+    typer.Option(
+        "--copy-options",
+        help="COPY's own, if they are not its defaults: \"format csv, header, null 'x'\".",
+        metavar="OPTIONS",
+    ),
+]

@@ -1,0 +1,131 @@
+"""StreamPiece the stream of a walsender into files: where no transaction is open, if that comes soon enough.
+
+The files have the framing ``copydata``: what the server sent, with its LSNs and its clock.  A file's end is an LSN up
+to which all that has committed is in the files; the server sends nothing of that again (`protocol-replication`,
+START_REPLICATION: a transaction that committed before the LSN that was asked for is skipped).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+_HEAD: Final = Struct("!cI").pack  # 'd' and the length, which counts itself
+_XID: Final = Struct("!I").unpack_from
+_LSN: Final = Struct("!Q").unpack_from
+_XLOGDATA, _KEEPALIVE = b"wk"
+_MESSAGE: Final = 25  # where XLogData has the message
+
+_BEGINNINGS: Final = frozenset(b"Bb")
+# Behind the tag, the flags and the record's own LSN; a Stream Commit has its xid in front.
+_END_LSNS: Final = dict.fromkeys(b"CPKrp", 10) | {ord("c"): 14}
+"""Where messages that end a transaction have the LSN behind it (`protocol-logicalrep-message-formats`)."""
+_STREAM_XIDS: Final = {ord("S"): 1, ord("c"): 1, ord("p"): 26, ord("A"): 1}
+_STREAM_START, _STREAM_STOP, _STREAM_ABORT = b"SEA"
+_TRANSACTION_TAGS: Final = _BEGINNINGS | _END_LSNS.keys() | _STREAM_XIDS.keys() | {_STREAM_STOP}
+
+_PATIENCE: Final = 2  # a file has so many times its bytes and seconds at most, though a transaction is open
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPiece:
+    """A piece of the stream.
+
+    Attributes:
+        frames: what joined is the file.
+        start: LSNs, as in the file's name.
+        last_time: the server's clock when it sent the last of it (µs since 2000), None where it did not say.
+    """
+
+    frames: list[bytes]
+    start: int
+    end: int
+    last_time: int | None
+
+
+class Cutting:
+    """Gather what a server sends, and say when it is time for a file.
+
+    Args:
+        start: the LSN from which on the server sends.
+        file_bytes: so many make a file, ...
+        file_seconds: ... or what has come in so many seconds.
+    """
+
+    def __init__(self, start: int, file_bytes: int, file_seconds: float) -> None:
+        self.start = self.end = start
+        self._file_bytes, self._file_seconds = file_bytes, file_seconds
+        self._is_inside = False  # of a transaction, or of a block of a streamed one
+        self._streams: set[int] = set()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.start = self.end
+        self._frames: list[bytes] = []
+        self.bytes = 0
+        self.messages = 0
+        self._began = time.monotonic()
+        self._whole = 0, 0  # frames and messages up to the last place where no transaction was open
+        self._time: int | None = None
+
+    def add(self, payload: bytes) -> None:
+        """Take what one CopyData message holds."""
+        size = len(payload)
+        self._frames += (_HEAD(b"d", size + 4), payload)
+        self.bytes += size + 5
+        if payload[0] == _XLOGDATA:
+            self.messages += 1
+            tag = payload[_MESSAGE]
+            if tag in _TRANSACTION_TAGS:
+                self._follow(payload, tag)
+            if self._is_inside:
+                return
+        elif payload[0] == _KEEPALIVE and not self._is_inside:
+            # All before it was sent, but what is still streamed, which is sent again as a whole if it has to be.
+            self.end = max(self.end, _LSN(payload, 1)[0])
+        self._time = _LSN(payload, 17 if payload[0] == _XLOGDATA else 9)[0]
+        self._whole = len(self._frames), self.messages
+
+    def _follow(self, payload: bytes, tag: int) -> None:
+        if tag in _STREAM_XIDS:
+            (xid,) = _XID(payload, _MESSAGE + _STREAM_XIDS[tag])
+            if tag == _STREAM_START:
+                self._streams.add(xid)
+            elif tag != _STREAM_ABORT or _XID(payload, _MESSAGE + 5)[0] == xid:  # else a subtransaction's alone
+                self._streams.discard(xid)
+        if tag in _END_LSNS:
+            self.end = max(self.end, _LSN(payload, _MESSAGE + _END_LSNS[tag])[0])
+        self._is_inside = tag in _BEGINNINGS or tag == _STREAM_START
+
+    @property
+    def seconds(self) -> float:
+        """How long ago the file was begun."""
+        return time.monotonic() - self._began
+
+    def is_due(self, *, is_quiet: bool = False, is_asked: bool = False) -> bool:
+        """Return whether the file should end here.
+
+        Args:
+            is_quiet: one that has keepalives alone, too.
+            is_asked: at once, if nothing is open.
+        """
+        if not self.messages and not is_quiet and not is_asked:
+            return False
+        share = max(self.bytes / self._file_bytes, self.seconds / self._file_seconds)
+        return share >= _PATIENCE or ((share >= 1 or is_asked) and not self._is_inside and not self._streams)
+
+    def cut(self) -> StreamPiece:
+        """End the file here, and begin another one."""
+        cut = StreamPiece(self._frames, self.start, self.end, self._time)
+        self._begin()
+        return cut
+
+    def last_cut(self) -> StreamPiece | None:
+        """End the last file, before the transaction that is open: the server will send that again.
+
+        None where nothing has committed since the file began.
+        """
+        frames, messages = self._whole
+        return StreamPiece(self._frames[:frames], self.start, self.end, self._time) if messages else None

@@ -1,0 +1,305 @@
+"""The server: a replication connection by libpq's own interface, and an ordinary one that looks at the slot."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+from walreplay.errors import ConfigError
+from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS, format_lsn, parse_lsn
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg.pq.abc import PGconn, PGresult
+
+_TEXT_SETTINGS: Final = (
+    "-c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=3 -c timezone=UTC"
+    " -c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
+)
+"""What the text of values depends on, as in docs/capturing.md; and a session that waits is not ended."""
+
+_STATUS: Final = Struct("!cQQQqB")  # 'r'; written, flushed and applied up to; the time; whether to reply
+_PROTOCOLS: Final = ((160_000, 4), (150_000, 3), (140_000, 2), (0, 1))
+_SINCE: Final = {"messages": 140_000, "binary": 140_000, "streaming": 140_000, "two_phase": 150_000}
+_PARALLEL: Final = 160_000
+_NEW_SYNTAX, _FAILOVER = 150_000, 170_000  # of CREATE_REPLICATION_SLOT
+_BATCH: Final = 10_000
+_PATIENCE: Final = 15  # seconds for a connection to come about
+_LOST_CONNECTION: Final = ("08", "57P")  # classes of SQLSTATE: the connection broke, the server was stopped
+
+
+class StreamEnded(Exception):
+    """The server has ended the stream.
+
+    Attributes:
+        is_lost: the connection was, so that the same is worth a try; else the server says what is wrong.
+    """
+
+    def __init__(self, problem: str, *, is_lost: bool) -> None:
+        super().__init__(problem)
+        self.is_lost = is_lost
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """What the server is asked to send.
+
+    Attributes:
+        streaming: empty, ``on`` or ``parallel``: large transactions while they run.
+        messages: logical messages, too; None: where the server can.
+    """
+
+    publications: Sequence[str]
+    streaming: str = ""
+    two_phase: bool = False
+    binary: bool = False
+    messages: bool | None = None
+
+    def of_server(self, version: int) -> dict[str, str]:
+        """Return the plugin's options for a server of this version.
+
+        Raises:
+            ConfigError: it has not what is asked for.
+        """
+        asked = {"streaming": self.streaming, "two_phase": self.two_phase, "binary": self.binary}
+        asked["messages"] = version >= _SINCE["messages"] if self.messages is None else self.messages
+        options = {name: "true" if value is True else str(value) for name, value in asked.items() if value}
+        for name, value in options.items():
+            since = _PARALLEL if value == "parallel" else _SINCE[name]
+            if version < since:
+                raise ConfigError(
+                    f"this server (version {version // 10_000}) has no {name}{'' if value == 'true' else '=' + value}",
+                    remedy=f"It is there from {since // 10_000} on: leave it out",
+                )
+        protocol = next(number for since, number in _PROTOCOLS if version >= since)
+        names = ",".join(map(_identifier, self.publications))
+        return {"proto_version": str(protocol), "publication_names": names, **options}
+
+
+class Stream:
+    """A replication connection.
+
+    Attributes:
+        system: the server's identifier; ``timeline``, ``database``: where it writes, and what is recorded.
+
+    Raises:
+        StreamEnded: by all methods, and by the making of one.
+    """
+
+    def __init__(self, dsn: str) -> None:
+        self._connection = _connect(dsn)
+        row = self._row("IDENTIFY_SYSTEM")
+        self.system, self.timeline, self.database = row["systemid"], int(row["timeline"]), row["dbname"]
+
+    @property
+    def version(self) -> int:
+        """The server's, as ``server_version_num``."""
+        return self._connection.server_version
+
+    def switch_point(self, timeline: int) -> int | None:
+        """Return the LSN where the server's history has left a timeline; None if it was never on it."""
+        history = self._row(f"TIMELINE_HISTORY {self.timeline}")["content"]
+        lines = (line.split("\t") for line in history.splitlines() if line[:1].isdigit())
+        return next((parse_lsn(lsn) for number, lsn, *_ in lines if int(number) == timeline), None)
+
+    def create_slot(self, slot: str, *, two_phase: bool) -> tuple[str, int]:
+        """Make a slot; return the snapshot's name, which lasts until this connection is used or closed, and its LSN."""
+        options = ["SNAPSHOT 'export'"]
+        options += ["TWO_PHASE"] if two_phase else []
+        options += ["FAILOVER"] if self.version >= _FAILOVER else []
+        clause = f" ({', '.join(options)})" if self.version >= _NEW_SYNTAX else ""
+        row = self._row(f"CREATE_REPLICATION_SLOT {_identifier(slot)} LOGICAL pgoutput{clause}")
+        return row["snapshot_name"], parse_lsn(row["consistent_point"])
+
+    def start(self, slot: str, lsn: int, options: Mapping[str, str]) -> None:
+        """Have the server send what commits behind an LSN."""
+        from psycopg import pq
+
+        given = ", ".join(f"{_identifier(name)} {_literal(value)}" for name, value in options.items())
+        command = f"START_REPLICATION SLOT {_identifier(slot)} LOGICAL {format_lsn(lsn)} ({given})"
+        result = self._connection.exec_(command.encode())
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            raise _ended(result)
+        self._connection.nonblocking = 1
+
+    def receive(self, seconds: float) -> Iterator[bytes]:
+        """Yield what CopyData messages hold, some of those that have come or come within so many seconds."""
+        import psycopg
+
+        connection, has_waited = self._connection, False
+        try:
+            for _ in range(_BATCH):
+                size, data = connection.get_copy_data(1)
+                if size > 0:
+                    yield bytes(data)
+                elif size < 0:
+                    raise _ended(connection.get_result())
+                elif has_waited:
+                    return
+                else:
+                    select.select([connection.socket], [], [], seconds)
+                    connection.consume_input()
+                    has_waited = True
+        except (psycopg.OperationalError, OSError) as error:
+            raise StreamEnded(_first_line(str(error)), is_lost=True) from None
+
+    def confirm(self, received: int, stored: int, *, asks: bool = False) -> None:
+        """Report up to which LSNs all has come, and is stored: the server forgets what is stored.
+
+        Args:
+            asks: the server is to answer, so that it is known to be there.
+        """
+        import psycopg
+
+        now = time.time_ns() // 1000 - POSTGRES_EPOCH_UNIX_MICROS
+        try:
+            self._connection.put_copy_data(_STATUS.pack(b"r", max(received, stored), stored, stored, now, asks))
+            self._connection.flush()
+        except psycopg.OperationalError as error:
+            raise StreamEnded(_first_line(str(error)), is_lost=True) from None
+
+    def end(self, seconds: float) -> None:
+        """End the stream, so that the server has read what was confirmed, and close the connection."""
+        deadline = time.monotonic() + seconds
+        with suppress(StreamEnded):
+            self._connection.put_copy_end()
+            while time.monotonic() < deadline:
+                for _ in self.receive(0.1):
+                    pass
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.finish()
+
+    def _row(self, command: str) -> dict[str, str]:
+        from psycopg import pq
+
+        result = self._connection.exec_(command.encode())
+        if result.status != pq.ExecStatus.TUPLES_OK:
+            raise _ended(result)
+        names = ((result.fname(number) or b"").decode() for number in range(result.nfields))
+        return {name: (result.get_value(0, number) or b"").decode() for number, name in enumerate(names)}
+
+
+class Watch:
+    """An ordinary connection to the same database."""
+
+    def __init__(self, dsn: str) -> None:
+        whole = _conninfo(dsn, "-c statement_timeout=60s")
+        import psycopg
+
+        self._error = psycopg.Error
+        try:
+            self._connection: psycopg.Connection[Any] = psycopg.connect(whole, autocommit=True)
+        except psycopg.Error as error:
+            raise StreamEnded(_first_line(str(error)), is_lost=True) from None
+
+    def slot(self, name: str) -> dict[str, Any] | None:
+        """Return what the server shows of a slot, with its LSNs as numbers; None if there is none of that name."""
+        rows = self._rows(_SLOT, [name])
+        if not rows:
+            return None
+        slot: dict[str, Any] = rows[0][0]
+        lsns = ("confirmed_flush_lsn", "restart_lsn", "position")
+        return slot | {lsn: parse_lsn(slot[lsn]) if slot[lsn] else None for lsn in lsns}
+
+    def missing_publications(self, names: Sequence[str]) -> list[str]:
+        """Return which of these publications are not there."""
+        return sorted(set(names) - {name for (name,) in self._rows("SELECT pubname::text FROM pg_publication")})
+
+    def announce(self, script: str) -> None:
+        """Install the announcements, and announce all that is there."""
+        self._rows(script)
+        self._rows("SELECT walreplay.announce_all()")
+
+    def beat(self) -> None:
+        """Write a message into the stream, by which a slot moves on though nothing else is committed."""
+        self._rows("SELECT pg_logical_emit_message(true, 'walreplay.heartbeat', '')")
+
+    def _rows(self, query: str, values: Sequence[str] | None = None) -> list[tuple[Any, ...]]:
+        try:
+            cursor = self._connection.execute(query.encode(), values)
+            return cursor.fetchall() if cursor.description else []
+        except self._error as error:
+            is_lost = self._connection.broken or (error.sqlstate or "").startswith(_LOST_CONNECTION)
+            raise StreamEnded(_first_line(str(error)), is_lost=is_lost) from None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+_SLOT: Final = """
+SELECT to_jsonb(s) || jsonb_build_object(
+    'position', CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END,
+    'reader', (SELECT concat('process ', pid, ' from ', coalesce(client_addr::text, 'its own machine'))
+        FROM pg_stat_activity WHERE pid = s.active_pid))
+FROM pg_replication_slots s WHERE slot_name = %s
+"""
+
+
+def environment_of(dsn: str) -> dict[str, str]:
+    """Return the variables by which libpq's programs reach the same server."""
+    from psycopg import pq
+
+    options = pq.Conninfo.parse(dsn.encode())
+    return {option.envvar.decode(): option.val.decode() for option in options if option.val and option.envvar}
+
+
+def _conninfo(dsn: str, settings: str, **parameters: str) -> str:
+    """Add to what the user has given; their own settings of the session stay, but for those that have to be others."""
+    try:
+        from psycopg import conninfo
+    except ImportError:
+        raise ConfigError(
+            "psycopg is not installed, by which the server is reached",
+            remedy="Install it with: pip install 'walreplay[record]'",
+        ) from None
+    given = conninfo.conninfo_to_dict(dsn)
+    user_settings = given.get("options", os.environ.get("PGOPTIONS", ""))
+    patience = given.get("connect_timeout", os.environ.get("PGCONNECT_TIMEOUT", _PATIENCE))
+    fixed = {
+        "options": f"{user_settings} {settings}".strip(),
+        "connect_timeout": patience,
+        "application_name": "walreplay",
+    }
+    return conninfo.make_conninfo(dsn, **fixed, client_encoding="UTF8", **parameters)
+
+
+def _connect(dsn: str) -> PGconn:
+    whole = _conninfo(dsn, _TEXT_SETTINGS, replication="database")
+    from psycopg import pq
+
+    connection = pq.PGconn.connect(whole.encode())
+    if connection.status != pq.ConnStatus.OK:
+        raise StreamEnded(_first_line(connection.error_message.decode("utf-8", "replace")), is_lost=True)
+    return connection
+
+
+def _ended(result: PGresult | None) -> StreamEnded:
+    from psycopg import pq
+
+    if result is None or result.status in (pq.ExecStatus.COPY_OUT, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.COPY_BOTH):
+        return StreamEnded("the server has ended the stream", is_lost=True)
+    state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"08").decode()  # libpq's own errors have none
+    text = _first_line(result.error_message.decode("utf-8", "replace"))
+    return StreamEnded(text, is_lost=state.startswith(_LOST_CONNECTION))
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.strip().splitlines()), "the connection is lost")
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,215 @@
+"""One session of a recorder: from the server's stream to the store, and what is stored back to the server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from walreplay.errors import TargetError
+from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
+from walreplay.progress import log
+from walreplay.recording.cutting import Cutting
+from walreplay.recording.server import Stream, StreamEnded, StreamOptions, Watch
+from walreplay.recording.storing import Storing
+
+_STATUS_SECONDS: Final = 10.0  # the server ends a session that is silent for wal_sender_timeout, a minute by default
+_WAIT_SECONDS: Final = 0.2
+_SILENT_SECONDS: Final = 90.0  # behind so many, in which it was asked, the server is taken for lost
+_END_SECONDS: Final = 60.0  # for the last files to be stored
+_REPORT_SECONDS: Final = 60.0
+_QUIET_BYTES: Final = 16 << 20  # of WAL in which nothing was for us: a file of keepalives moves the slot beyond it
+_QUIET_SECONDS: Final = 3600.0
+_KEEPALIVE, _ASKED = ord("k"), 17  # and where a keepalive has whether the server waits for an answer
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """What is recorded, and how.
+
+    Attributes:
+        dsn: for libpq; empty: its variables alone.
+        file_bytes: before they are compressed; ``file_seconds``: a file is stored after so many, if there is anything.
+        spool_bytes: so much waits for the store at most.
+        heartbeat: seconds; None for none.
+        create: make the slot if there is none.
+        new_session: go on though LSNs are missing.
+    """
+
+    dsn: str
+    slot: str
+    stream: StreamOptions
+    file_bytes: int = 64 << 20
+    file_seconds: float = 60.0
+    spool_bytes: int = 256 << 20
+    heartbeat: float | None = 60.0
+    create: bool = False
+    new_session: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordStatus:
+    """How far a recorder is.
+
+    Attributes:
+        stored_lsn: all up to here is in the store; ``lag_bytes``: of WAL, from there to the server's end.
+        stored_time: when the server sent the newest of it (seconds since 1970); None where nothing was stored yet.
+        files, bytes: that this process has stored; ``waiting_bytes``: that the store does not have yet.
+        retained_bytes: of WAL that the server keeps for the slot; ``spare_bytes``: that may come until it no
+            longer does (max_slot_wal_keep_size); None where it has no limit.
+        store_failure: what the store answers; None while it does what it is asked.
+    """
+
+    stored_lsn: int
+    lag_bytes: int
+    stored_time: float | None
+    files: int
+    bytes: int
+    waiting_bytes: int
+    retained_bytes: int
+    spare_bytes: int | None
+    store_failure: str | None
+
+
+class Transfer:
+    """Move what comes to the store until the stream ends."""
+
+    def __init__(
+        self,
+        options: RecordOptions,
+        stream: Stream,
+        watch: Watch,
+        storing: Storing,
+        report: Callable[[RecordStatus], None],
+    ) -> None:
+        self._options, self._stream, self._watch, self._storing = options, stream, watch, storing
+        self._report = report
+        self._cutting = Cutting(storing.stored, options.file_bytes, options.file_seconds)
+        self._confirmed = storing.stored
+        now = time.monotonic()
+        self._received = self._answered = now  # when something has come last, and when the server was told something
+        self._next_report, self._next_beat = now + _REPORT_SECONDS, now
+        self._may_beat = options.heartbeat is not None
+        self._is_asked = False  # the server waits for an answer, as one does that is being stopped
+
+    def run(self, ending: threading.Event) -> None:
+        """Record until the stream ends or is to be ended; then store what is whole.
+
+        Raises:
+            StreamEnded: the server or the connection has ended it.
+            TargetError: the store is away for so long that nothing more can wait for it.
+        """
+        try:
+            self._confirm()
+            while not ending.is_set():
+                self._storing.check()
+                if not self._must_wait():
+                    self._receive()
+                self._cut()
+                self._confirm()
+                self._keep_up()
+        except StreamEnded:
+            self._finish(ending)
+            raise
+        all_stored = self._finish(ending)
+        with suppress(StreamEnded):
+            self._confirm()
+            self._stream.end(_STATUS_SECONDS)
+        if not all_stored:
+            raise self._away("not all is stored at the end")
+
+    def _receive(self) -> None:
+        cutting, count = self._cutting, 0
+        for payload in self._stream.receive(_WAIT_SECONDS):
+            cutting.add(payload)
+            count += 1
+            if payload[0] == _KEEPALIVE:
+                self._is_asked = self._is_asked or payload[_ASKED] == 1
+            elif cutting.bytes >= self._options.file_bytes and cutting.is_due():
+                self._storing.add(cutting.cut())
+        now = time.monotonic()
+        if count:
+            self._received = now
+        elif now - self._received > _SILENT_SECONDS:
+            raise StreamEnded(f"nothing has come for {_SILENT_SECONDS:.0f} seconds", is_lost=True)
+
+    def _cut(self) -> None:
+        cutting = self._cutting
+        passed = cutting.end - cutting.start
+        is_quiet = passed >= _QUIET_BYTES or (passed > 0 and cutting.seconds >= _QUIET_SECONDS)
+        # A server that is being stopped waits until all that it has sent is confirmed.
+        if cutting.is_due(is_quiet=is_quiet, is_asked=self._is_asked and passed > 0):
+            self._storing.add(cutting.cut())
+        if self._is_asked:
+            self._is_asked, self._answered = False, 0.0
+
+    def _confirm(self) -> None:
+        """Tell the server what is stored, at once; else that we are there, now and then."""
+        now, stored = time.monotonic(), self._storing.stored
+        if stored > self._confirmed or now - self._answered >= _STATUS_SECONDS:
+            asks = now - self._received > _SILENT_SECONDS / 3
+            self._stream.confirm(self._cutting.end, stored, asks=asks)
+            self._confirmed, self._answered = stored, now
+
+    def _must_wait(self) -> bool:
+        """Let the store catch up: what the server has sent meanwhile waits in the connection."""
+        if self._storing.waiting_bytes < self._options.spool_bytes:
+            return False
+        if self._storing.failure is not None:
+            raise self._away("the store is away, and no more may wait for it (--spool-bytes)")
+        time.sleep(_WAIT_SECONDS / 10)
+        return True
+
+    def _away(self, problem: str) -> TargetError:
+        return TargetError(
+            f"{problem}: {self._storing.failure or 'it is slow'}",
+            remedy="Nothing is lost: the server keeps what is not confirmed. See that the store can be written to, and "
+            "start again before max_slot_wal_keep_size is reached",
+        )
+
+    def _finish(self, ending: threading.Event) -> bool:
+        cut = self._cutting.last_cut()
+        if cut is not None:
+            self._storing.add(cut)
+        while not ending.is_set():  # the connection is lost, and the store may be away: there is time
+            if self._storing.finish(_WAIT_SECONDS):
+                return True
+        return self._storing.finish(_END_SECONDS)
+
+    def _keep_up(self) -> None:
+        """Report, and have the source write a heartbeat, when it is time."""
+        now = time.monotonic()
+        if now >= self._next_report:
+            self._next_report = now + _REPORT_SECONDS
+            self._report(self.status())
+        if self._may_beat and now >= self._next_beat:
+            self._next_beat = now + (self._options.heartbeat or 0)
+            try:
+                self._watch.beat()
+            except StreamEnded as error:
+                self._may_beat = False  # a standby, or no right to it
+                log("no heartbeat", reason=str(error))
+
+    def status(self) -> RecordStatus:
+        """Ask the server how far it is.
+
+        Raises:
+            StreamEnded: it does not answer.
+        """
+        storing, slot = self._storing, self._watch.slot(self._options.slot) or {}
+        position = slot.get("position") or storing.stored
+        sent = storing.newest
+        return RecordStatus(
+            storing.stored,
+            max(position - storing.stored, 0),
+            None if sent is None else (sent + POSTGRES_EPOCH_UNIX_MICROS) / 1e6,
+            storing.files,
+            storing.bytes,
+            storing.waiting_bytes,
+            max(position - (slot.get("restart_lsn") or position), 0),
+            slot.get("safe_wal_size"),
+            storing.failure,
+        )
