@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final, TextIO
 
@@ -298,7 +298,8 @@ class _LogLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         time_ = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
-        Screen.of_errors().line(f"{time_} {record.levelname} {record.getMessage()}")
+        with suppress(OSError):  # who has read it is gone: the work goes on
+            Screen.of_errors().line(f"{time_} {record.levelname} {record.getMessage()}")
 
 
 @contextmanager

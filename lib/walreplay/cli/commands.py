@@ -134,8 +134,8 @@ def record_command(
         str, typer.Option(help="So much waits in memory while the store is away.", metavar="SIZE")
     ] = "256MiB",
     heartbeat: Annotated[
-        float, typer.Option(help="Seconds between messages that move a quiet slot; 0: none.", metavar="N")
-    ] = 60,
+        float, typer.Option(help="Seconds between messages that move a quiet slot; 0: none.", metavar="N", min=0)
+    ] = 600,
     streaming: Annotated[
         Literal["on", "parallel"] | None, typer.Option(help="Large transactions while they run.", metavar="on|parallel")
     ] = None,
@@ -151,7 +151,6 @@ def record_command(
     from walreplay.recording.first_copy import FirstCopy
     from walreplay.recording.server import StreamOptions
     from walreplay.recording.transfer import RecordOptions
-    from walreplay.scripts import script
 
     if (and_copy or announce) and not create:
         raise ConfigError("--and-copy and --announce belong to a new slot", remedy="Give --create, too")
@@ -160,8 +159,8 @@ def record_command(
     )
     sizes = size_of(file_bytes), file_seconds, size_of(spool_bytes), heartbeat or None
     options = RecordOptions(dsn, slot, stream, *sizes, create=create, new_session=new_session)
-    copy = FirstCopy(dsn, slot, stream.publications, and_copy)
-    run_recorder(options, to, copy, script("announce.sql") if announce else None, metrics)
+    copy = FirstCopy(dsn, slot, stream.publications, and_copy, announces=announce)
+    run_recorder(options, to, copy, metrics)
 
 
 @app.command("apply")
@@ -330,6 +329,7 @@ def load_command(
             remedy="Give one of --from and --from-query; or --replace alone, to give up an interrupted load",
         )
     from walreplay.job.as_of import last_lsn_of
+    from walreplay.job.load import written_beside
     from walreplay.loading.formats import copy_options as read_copy_options
 
     read_copy_options(copy_options)  # said before Spark starts, if they cannot be read
@@ -345,6 +345,8 @@ def load_command(
             )
         Screen().line(asked(lambda spark: walreplay.give_up_load(spark, target, settings)))
         return
+    if at_lsn is None and consistent_point is None:
+        consistent_point, _ = written_beside(rows)
     last_lsn_of(at_lsn, consistent_point)  # so is an LSN
     run_and_print(
         lambda spark, progress: walreplay.load(

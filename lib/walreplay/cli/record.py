@@ -18,11 +18,11 @@ from walreplay.errors import ConfigError
 from walreplay.lsn import format_lsn
 from walreplay.progress import LOGGER, log
 from walreplay.recording.first_copy import FirstCopy
-from walreplay.recording.recorder import CreatedSlot, Recorder
-from walreplay.recording.server import Watch
+from walreplay.recording.recorder import Recorder
 from walreplay.recording.store import store_at
 from walreplay.recording.transfer import RecordOptions, RecordStatus
 
+_LEAST, _MOST = 1 << 10, 1 << 30  # of bytes: a file that is read has less than 2 GiB, and is cut late sometimes
 _NUMBERS: Final = {
     "stored_lsn": "All that committed up to here is stored, in bytes of WAL",
     "stored_time": "When the server sent the newest of it, in seconds since 1970",
@@ -38,35 +38,32 @@ _NUMBERS: Final = {
 def size_of(text: str) -> int:
     """Read a number of bytes, such as 64MiB."""
     try:
-        return TypeAdapter(ByteSize).validate_python(text)
+        size = TypeAdapter(ByteSize).validate_python(text)
     except ValidationError:
-        raise ConfigError(f"{text!r} is no size", remedy="Write it like 64MiB") from None
+        size = ByteSize(0)
+    if not _LEAST <= size <= _MOST:
+        raise ConfigError(f"{text!r} is no size from 1KiB to 1GiB", remedy="Write it like 64MiB")
+    return size
 
 
-def run_recorder(
-    options: RecordOptions, archive: str, copy: FirstCopy, script: str | None, metrics: str | None
-) -> None:
+def run_recorder(options: RecordOptions, archive: str, copy: FirstCopy, metrics: str | None) -> None:
     """Record until a signal ends it.
 
     Args:
         archive: where the files go.
-        copy: is begun when the slot is made; ``script`` installs the announcements then.
+        copy: is begun when the slot is made.
         metrics: a file for Prometheus.
     """
     if metrics is not None:
         refuse_missing("--metrics", "metrics", "prometheus_client")
 
-    def begin(created: CreatedSlot) -> None:
-        copy.begin(created)
-        if script is not None:
-            Watch(options.dsn).announce(script)
-
     def report(status: RecordStatus) -> None:
         _log(status)
         if metrics is not None:
-            write_gauges(metrics, {"archive": archive, "slot": options.slot}, asdict(status), _NUMBERS)
+            write_gauges(metrics, {"archive": store.shown, "slot": options.slot}, asdict(status), _NUMBERS)
 
-    recorder = Recorder(options, store_at(archive), report, begin)
+    store = store_at(archive)
+    recorder = Recorder(options, store, report, copy)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: recorder.end())
     with nullcontext() if LOGGER.isEnabledFor(logging.INFO) else logged("INFO"):  # it is what there is to see of it

@@ -68,7 +68,8 @@ def load(
             or a DataFrame with the rows of one table: columns by the table's names, each of strings that hold
             PostgreSQL's text, or of a type that converts exactly.
         target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
-        at_lsn: the last commit LSN that is among the rows: those at or below it are, and no others.
+        at_lsn: the last commit LSN that is among the rows: those at or below it are, and no others.  Where neither LSN
+            is given, it and the description are what ``base.sh`` has written beside a mounted folder.
         consistent_point: in its place, the LSN of a slot's exported snapshot: commit LSNs below it are among the rows.
         describe: a file that the script ``describe.sql`` has written; without it, the tables have to be known by their
             captures, or their rows read from a database.
@@ -88,6 +89,9 @@ def load(
     began = time.monotonic()
     chosen = make_settings(config)
     options = read_copy_options(copy_options)
+    if at_lsn is None and consistent_point is None:
+        consistent_point, beside = written_beside(source)
+        describe = describe or beside
     lsn = last_lsn_of(at_lsn, consistent_point)
     described = None if describe is None else _read_description(describe)
     is_folder = isinstance(source, (str, os.PathLike)) and not str(source).startswith(SCHEME)
@@ -97,6 +101,17 @@ def load(
         captures_uri = chosen.captures_uri if captures is None else str(captures)
         source_name = chosen.source or (None if captures_uri is None else root_of(captures_uri))
         return _bring(BaseLoad(run, base, lsn, described, source_name, anew=replace), captures_uri, began)
+
+
+def written_beside(source: str | os.PathLike[str] | DataFrame | None) -> tuple[str | None, str | None]:
+    """Return the LSN and the description's path that ``base.sh`` has left beside a mounted folder; None: it has not."""
+    if not isinstance(source, (str, os.PathLike)) or "://" in str(source):
+        return None, None
+    folder = str(source).removeprefix("file:").rstrip("/")
+    lsn, described = Path(f"{folder}.lsn"), Path(f"{folder}.jsonl")
+    if not (lsn.is_file() and described.is_file()):
+        return None, None
+    return lsn.read_text(encoding="ascii", errors="replace").strip(), str(described)
 
 
 def _bring(load: BaseLoad, captures: str | None, began: float) -> RunReport:

@@ -1,4 +1,4 @@
-"""StreamPiece the stream of a walsender into files: where no transaction is open, if that comes soon enough.
+"""Cut the stream of a walsender into files: where no transaction is open, if that comes soon enough.
 
 The files have the framing ``copydata``: what the server sent, with its LSNs and its clock.  A file's end is an LSN up
 to which all that has committed is in the files; the server sends nothing of that again (`protocol-replication`,
@@ -15,7 +15,7 @@ from typing import Final
 _HEAD: Final = Struct("!cI").pack  # 'd' and the length, which counts itself
 _XID: Final = Struct("!I").unpack_from
 _LSN: Final = Struct("!Q").unpack_from
-_XLOGDATA, _KEEPALIVE = b"wk"
+_XLOGDATA = ord("w")
 _MESSAGE: Final = 25  # where XLogData has the message
 
 _BEGINNINGS: Final = frozenset(b"Bb")
@@ -23,26 +23,25 @@ _BEGINNINGS: Final = frozenset(b"Bb")
 _END_LSNS: Final = dict.fromkeys(b"CPKrp", 10) | {ord("c"): 14}
 """Where messages that end a transaction have the LSN behind it (`protocol-logicalrep-message-formats`)."""
 _STREAM_XIDS: Final = {ord("S"): 1, ord("c"): 1, ord("p"): 26, ord("A"): 1}
-_STREAM_START, _STREAM_STOP, _STREAM_ABORT = b"SEA"
-_TRANSACTION_TAGS: Final = _BEGINNINGS | _END_LSNS.keys() | _STREAM_XIDS.keys() | {_STREAM_STOP}
+_STREAM_START, _STREAM_STOP, _STREAM_ABORT, _LOGICAL_MESSAGE = b"SEAM"
+_TAGS: Final = _BEGINNINGS | _END_LSNS.keys() | _STREAM_XIDS.keys() | {_STREAM_STOP, _LOGICAL_MESSAGE}
 
 _PATIENCE: Final = 2  # a file has so many times its bytes and seconds at most, though a transaction is open
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPiece:
-    """A piece of the stream.
+    """A file's content, not compressed.
 
     Attributes:
-        frames: what joined is the file.
         start: LSNs, as in the file's name.
-        last_time: the server's clock when it sent the last of it (µs since 2000), None where it did not say.
+        sent: when the server sent the last of it (its clock, µs since 2000); None where it has nothing whole.
     """
 
-    frames: list[bytes]
+    data: bytes
     start: int
     end: int
-    last_time: int | None
+    sent: int | None
 
 
 class Cutting:
@@ -55,7 +54,7 @@ class Cutting:
     """
 
     def __init__(self, start: int, file_bytes: int, file_seconds: float) -> None:
-        self.start = self.end = start
+        self.end = start
         self._file_bytes, self._file_seconds = file_bytes, file_seconds
         self._is_inside = False  # of a transaction, or of a block of a streamed one
         self._streams: set[int] = set()
@@ -68,27 +67,34 @@ class Cutting:
         self.messages = 0
         self._began = time.monotonic()
         self._whole = 0, 0  # frames and messages up to the last place where no transaction was open
-        self._time: int | None = None
+        self._sent: int | None = None
 
     def add(self, payload: bytes) -> None:
         """Take what one CopyData message holds."""
+        is_message = payload[0] == _XLOGDATA
+        if is_message:
+            self.messages += 1
+            tag = payload[_MESSAGE]
+            if tag in _TAGS:
+                self._follow(payload, tag)
+        else:
+            # All before it was sent, but what is still streamed, which is sent again as a whole if it has to be.
+            (lsn,) = _LSN(payload, 1)
+            if self._is_inside or lsn <= self.end:
+                return  # a server that is being stopped sends the same again and again
+            self.end = lsn
         size = len(payload)
         self._frames += (_HEAD(b"d", size + 4), payload)
         self.bytes += size + 5
-        if payload[0] == _XLOGDATA:
-            self.messages += 1
-            tag = payload[_MESSAGE]
-            if tag in _TRANSACTION_TAGS:
-                self._follow(payload, tag)
-            if self._is_inside:
-                return
-        elif payload[0] == _KEEPALIVE and not self._is_inside:
-            # All before it was sent, but what is still streamed, which is sent again as a whole if it has to be.
-            self.end = max(self.end, _LSN(payload, 1)[0])
-        self._time = _LSN(payload, 17 if payload[0] == _XLOGDATA else 9)[0]
-        self._whole = len(self._frames), self.messages
+        if not self._is_inside:
+            (self._sent,) = _LSN(payload, 17 if is_message else 9)
+            self._whole = len(self._frames), self.messages
 
     def _follow(self, payload: bytes, tag: int) -> None:
+        if tag == _LOGICAL_MESSAGE:
+            if not self._is_inside and not payload[_MESSAGE + 1] & 1:  # in no transaction: its LSN is its place
+                self.end = max(self.end, _LSN(payload, _MESSAGE + 2)[0] + 1)
+            return
         if tag in _STREAM_XIDS:
             (xid,) = _XID(payload, _MESSAGE + _STREAM_XIDS[tag])
             if tag == _STREAM_START:
@@ -109,18 +115,18 @@ class Cutting:
 
         Args:
             is_quiet: one that has keepalives alone, too.
-            is_asked: at once, if nothing is open.
+            is_asked: at once, unless a transaction is open.
         """
         if not self.messages and not is_quiet and not is_asked:
             return False
         share = max(self.bytes / self._file_bytes, self.seconds / self._file_seconds)
-        return share >= _PATIENCE or ((share >= 1 or is_asked) and not self._is_inside and not self._streams)
+        return share >= _PATIENCE or (not self._is_inside and (is_asked or (share >= 1 and not self._streams)))
 
     def cut(self) -> StreamPiece:
         """End the file here, and begin another one."""
-        cut = StreamPiece(self._frames, self.start, self.end, self._time)
+        piece = StreamPiece(b"".join(self._frames), self.start, self.end, self._sent)
         self._begin()
-        return cut
+        return piece
 
     def last_cut(self) -> StreamPiece | None:
         """End the last file, before the transaction that is open: the server will send that again.
@@ -128,4 +134,4 @@ class Cutting:
         None where nothing has committed since the file began.
         """
         frames, messages = self._whole
-        return StreamPiece(self._frames[:frames], self.start, self.end, self._time) if messages else None
+        return StreamPiece(b"".join(self._frames[:frames]), self.start, self.end, self._sent) if messages else None

@@ -1,4 +1,4 @@
-"""What a new slot's snapshot is for: the rows that were there before it, copied while the recorder is at work."""
+"""What is done with a new slot: announcements, and the rows from before it, copied while the recorder is at work."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from walreplay.errors import ConfigError
 from walreplay.lsn import format_lsn
 from walreplay.progress import log
 from walreplay.recording.recorder import CreatedSlot
-from walreplay.recording.server import environment_of
-from walreplay.scripts import copy_scripts
+from walreplay.recording.server import Watch, environment_of
+from walreplay.scripts import copy_scripts, script
 
 _HELD_SECONDS: Final = 3600.0  # for who copies by hand: the server keeps old rows as long
 
@@ -27,20 +27,33 @@ class FirstCopy:
 
     Args:
         folder: for the copies; None: nothing is copied here.
-
-    Raises:
-        ConfigError: the folder is not empty: what it has would be loaded, too.
+        announces: the source announces its tables from then on.
     """
 
-    def __init__(self, dsn: str, slot: str, publications: Sequence[str], folder: Path | None) -> None:
-        if folder is not None and folder.exists() and any(folder.iterdir()):
-            raise ConfigError("it is not empty, and its files would be loaded, too", path=str(folder))
+    def __init__(
+        self, dsn: str, slot: str, publications: Sequence[str], folder: Path | None, *, announces: bool
+    ) -> None:
         self._dsn, self._slot, self._publications = dsn, slot, ",".join(publications)
-        self._folder = folder
+        self._folder, self._announces = folder, announces
 
-    def begin(self, created: CreatedSlot) -> None:
-        """Work in a thread until the copies are there, or the time is over; then the snapshot is released."""
+    def prepare(self, watch: Watch) -> None:
+        """See that the folder is empty, and install the announcements.
+
+        Raises:
+            ConfigError: the folder is not: what it has would be loaded, too.
+            StreamEnded: the server refuses.
+        """
+        if self._folder is not None and self._folder.exists() and any(self._folder.iterdir()):
+            remedy = "Empty it, or name another one for --and-copy"
+            raise ConfigError("it is not empty, and its files would be loaded", path=str(self._folder), remedy=remedy)
+        if self._announces:
+            watch.run(script("announce.sql"))
+
+    def begin(self, created: CreatedSlot, watch: Watch) -> None:
+        """Announce all tables; copy in a thread, which releases the snapshot when the copies are there."""
         threading.Thread(target=self._work, args=[created], name="walreplay-copy", daemon=True).start()
+        if self._announces:
+            watch.run("SELECT walreplay.announce_all()")
 
     def _work(self, created: CreatedSlot) -> None:
         try:
@@ -52,7 +65,6 @@ class FirstCopy:
                 self._copy(self._folder, created)
         finally:
             created.release()
-            log("snapshot released")
 
     def _copy(self, folder: Path, created: CreatedSlot) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -66,8 +78,7 @@ class FirstCopy:
                 text=True,
             )
         if done.returncode:
-            again = f"empty {folder}, and copy the tables by snapshot.sh --temporary (docs/starting.md)"
-            log("copy failed", reason=done.stderr.strip().rpartition("\n")[2], remedy=again)
+            remedy = f"empty {folder}, and copy the tables by snapshot.sh --temporary (docs/starting.md)"
+            log("copy failed", reason=done.stderr.strip().rpartition("\n")[2], remedy=remedy)
         else:
-            place = shlex.quote(str(folder))
-            log("tables copied", next=f"walreplay load --from {place} --captures … --target …")
+            log("tables copied", next=f"walreplay load --from {shlex.quote(str(folder))} --captures … --target …")

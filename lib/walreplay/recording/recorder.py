@@ -6,22 +6,22 @@ archive as its names say it, and nothing else has to be remembered.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from walreplay.errors import ConfigError, OrderError, TargetError, WalReplayError
+from walreplay.errors import ConfigError, OrderError, TargetError
 from walreplay.lsn import format_lsn
 from walreplay.progress import log
 from walreplay.recording.server import Stream, StreamEnded, Watch
 from walreplay.recording.store import Store
 from walreplay.recording.storing import Storing
-from walreplay.recording.stretch import DESCRIPTIONS, LOAD, ArchiveEnd, SlotOrigin, archive_end
+from walreplay.recording.stretch import LOAD, Archive, ArchiveEnd, SlotOrigin
 from walreplay.recording.transfer import RecordOptions, RecordStatus, Transfer
 
 _TAKEOVER_SECONDS: Final = 90.0  # the server may hold a dead recorder's session for wal_sender_timeout
+_IN_USE: Final = "55006"
 _MOST_ERRORS: Final = 5  # of the server, one behind the other, without anything stored between
 _LONGEST_PAUSE: Final = 30.0
 
@@ -39,30 +39,39 @@ class CreatedSlot:
     release: Callable[[], None]
 
 
+class Beginning(Protocol):
+    """What is to be done when a slot is made: see `walreplay.recording.first_copy`."""
+
+    def prepare(self, watch: Watch) -> None:
+        """Do what has to be done before, or raise a WalReplayError: then no slot is made."""
+
+    def begin(self, created: CreatedSlot, watch: Watch) -> None:
+        """Begin what has to be done behind it."""
+
+
 class Recorder:
     """Record until it is ended.
 
     Args:
-        report: is given the status every minute, and at the end.
-        created: is called when the slot was made.
+        report: is given the status every minute.
+        beginning: is asked when a slot is made.
     """
 
     def __init__(
-        self,
-        options: RecordOptions,
-        store: Store,
-        report: Callable[[RecordStatus], None],
-        created: Callable[[CreatedSlot], None],
+        self, options: RecordOptions, store: Store, report: Callable[[RecordStatus], None], beginning: Beginning
     ) -> None:
         self._options, self._store = options, store
-        self._report, self._created = report, created
-        self._ending = threading.Event()
+        self._report, self._beginning = report, beginning
+        self._is_ending = self._has_begun = False  # a plain flag: a signal's handler must not wait for a lock
         self._files = self._bytes = 0
-        self._has_begun = False
 
     def end(self) -> None:
         """Have it end, with everything stored; from another thread, or from a signal's handler."""
-        self._ending.set()
+        self._is_ending = True
+
+    def is_ending(self) -> bool:
+        """Return whether it is to end."""
+        return self._is_ending
 
     def run(self) -> None:
         """Record; where the connection is lost, again and again.
@@ -71,34 +80,42 @@ class Recorder:
             WalReplayError: what has to be mended first.  Nothing is lost: the server keeps what is not confirmed.
         """
         errors, pause = 0, 1.0
-        while not self._ending.is_set():
+        while not self._is_ending:
             files = self._files
             try:
                 self._record()
             except StreamEnded as error:
-                errors = 1 if self._files > files else errors + 1
-                pause = 1.0 if self._files > files else min(2 * pause, _LONGEST_PAUSE)
-                if (errors >= _MOST_ERRORS and not error.is_lost) or not self._has_begun:
-                    raise _refused(error) from None
-                log("connection lost" if error.is_lost else "server's error", reason=str(error), pause=pause)
-            except OSError as error:  # the store does not say where the archive ends
+                if self._files > files:
+                    errors, pause = 0, 1.0
+                errors += error.sqlstate != ""
+                if errors >= _MOST_ERRORS or not (self._has_begun or self._is_ending):
+                    raise TargetError(
+                        f"nothing comes from the server: {error}",
+                        remedy="It keeps what is not recorded. Mend what it says, and start again",
+                    ) from None
+                log("server's error" if error.sqlstate else "connection lost", reason=str(error), pause=pause)
+                self._wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
-                log("store failed", reason=str(error), pause=pause)
-            self._ending.wait(pause)
+
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not self._is_ending:
+            time.sleep(0.1)
 
     def _record(self) -> None:
         options = self._options
-        stream = Stream(options.dsn)
+        plugin_options = None
+        stream = Stream(options.dsn, self.is_ending)
         try:
+            plugin_options = options.stream.of_server(stream.version)
             watch = Watch(options.dsn)
             try:
-                archive = self._archive(stream, watch)
-                self._start(stream, watch, archive)
+                archive = self._start(stream, watch, plugin_options)
                 self._has_begun = True
-                log("recording", slot=options.slot, lsn=format_lsn(archive.end), archive=self._store.uri)
+                log("recording", slot=options.slot, lsn=format_lsn(archive.end), archive=self._store.shown)
                 storing = Storing(self._store, archive)
                 try:
-                    Transfer(options, stream, watch, storing, self._tell).run(self._ending)
+                    Transfer(options, stream, watch, storing, self._tell).run(self.is_ending)
                 finally:
                     self._files, self._bytes = self._files + storing.files, self._bytes + storing.bytes
             finally:
@@ -109,59 +126,78 @@ class Recorder:
     def _tell(self, status: RecordStatus) -> None:
         self._report(replace(status, files=self._files + status.files, bytes=self._bytes + status.bytes))
 
-    def _archive(self, stream: Stream, watch: Watch) -> ArchiveEnd:
+    def _start(self, stream: Stream, watch: Watch, plugin_options: dict[str, str]) -> ArchiveEnd:
+        """Begin the stream where the archive ends; a session of a recorder that is dead may have the slot for a while.
+
+        Who has the slot may still store files: only once it is ours, the archive's end stays.
+        """
+        deadline = time.monotonic() + _TAKEOVER_SECONDS
+        while True:
+            archive = self._claim(stream, watch)
+            try:
+                stream.start(self._options.slot, archive.end, plugin_options)
+            except StreamEnded as error:
+                if error.sqlstate != _IN_USE or self._is_ending:
+                    raise
+                if time.monotonic() > deadline:
+                    remedy = "A slot has one reader: end that one, or make a slot for each"
+                    raise TargetError(f"the slot has another reader: {error}", remedy=remedy) from None
+                log("slot in use", slot=self._options.slot, reason=str(error))
+                self._wait(1)
+            else:
+                if self._look().next_number != archive.next_number:
+                    raise StreamEnded("somebody else has stored a file meanwhile")
+                return archive
+
+    def _look(self) -> Archive:
+        try:
+            return Archive(self._store)
+        except OSError as error:
+            raise StreamEnded(f"the store does not say where the archive ends: {error}") from None
+
+    def _claim(self, stream: Stream, watch: Watch) -> ArchiveEnd:
         """Find where the archive ends, and see that the slot, which is made if it has to be, goes on there."""
-        options = self._options
+        options, archive = self._options, self._look()
         missing = watch.missing_publications(options.stream.publications)
         if missing:
             raise ConfigError(
                 f"there is no publication {missing[0]} in the database {stream.database}",
                 remedy="Make it before the slot, which sends by what was published then: CREATE PUBLICATION",
             )
+        origin = SlotOrigin(stream.system, stream.timeline, stream.database, options.slot)
+        archive.check_origin(origin, stream.switch_point, new_session=options.new_session)
+        try:
+            slot = watch.slot(options.slot) or self._create(watch, archive)
+            _check_slot(slot, stream.database, options)
+            end = archive.claim(origin, slot["confirmed_flush_lsn"], new_session=options.new_session)
+        except OSError as error:
+            raise StreamEnded(f"the store cannot be written to: {error}") from None
+        if slot["position"] < end.end:
+            behind = f"the server is at LSN {format_lsn(slot['position'])}, and the archive at {format_lsn(end.end)}"
+            if slot["is_standby"]:
+                raise StreamEnded(behind)
+            remedy = "The server was set back: record into another folder, and load all tables of a new target"
+            raise OrderError(behind, path=self._store.shown, remedy=remedy)
+        return end
+
+    def _create(self, watch: Watch, archive: Archive) -> dict[str, Any]:
+        options = self._options
+        if not options.create or not (archive.is_new or options.new_session):
+            remedy = "Give --create to make it"
+            if not archive.is_new:
+                remedy = f"What has committed since the archive's end is lost to it. {remedy}. {LOAD}"
+            raise OrderError(f"there is no slot {options.slot}", path=self._store.shown, remedy=remedy)
+        archive.try_out()  # a slot that nobody can record keeps WAL
+        self._beginning.prepare(watch)
+        holder = Stream(options.dsn, self.is_ending)  # the snapshot lasts until it is used again
+        two_phase, failover = options.stream.two_phase, not watch.is_standby()
+        snapshot, point = holder.create_slot(options.slot, two_phase=two_phase, failover=failover)
+        log("slot made", slot=options.slot, lsn=format_lsn(point))
+        self._beginning.begin(CreatedSlot(snapshot, point, holder.close), watch)
         slot = watch.slot(options.slot)
         if slot is None:
-            slot = self._create(stream, watch)
-        _check_slot(slot, stream.database, options)
-        origin = SlotOrigin(stream.system, stream.timeline, stream.database, options.slot)
-        confirmed = slot["confirmed_flush_lsn"]
-        return archive_end(self._store, origin, confirmed, stream.switch_point, new_session=options.new_session)
-
-    def _create(self, stream: Stream, watch: Watch) -> dict[str, Any]:
-        options, has_archive = self._options, bool(self._store.names(DESCRIPTIONS))
-        if not options.create or (has_archive and not options.new_session):
-            raise OrderError(
-                f"there is no slot {options.slot}",
-                path=self._store.uri,
-                remedy=f"What has committed since the archive's end is lost to it. Give --create. {LOAD}"
-                if has_archive
-                else "Give --create to make it",
-            )
-        holder = Stream(options.dsn)  # the snapshot lasts until it is used again
-        snapshot, point = holder.create_slot(options.slot, two_phase=options.stream.two_phase)
-        log("slot made", slot=options.slot, lsn=format_lsn(point), snapshot=snapshot)
-        self._created(CreatedSlot(snapshot, point, holder.close))
-        slot = watch.slot(options.slot)
-        assert slot is not None
+            raise StreamEnded("the slot that was just made is gone")
         return slot
-
-    def _start(self, stream: Stream, watch: Watch, archive: ArchiveEnd) -> None:
-        """Begin the stream; a session of a recorder that is dead may still have the slot for a while."""
-        deadline = time.monotonic() + _TAKEOVER_SECONDS
-        plugin_options = self._options.stream.of_server(stream.version)
-        while True:
-            try:
-                return stream.start(self._options.slot, archive.end, plugin_options)
-            except StreamEnded as error:
-                reader = (watch.slot(self._options.slot) or {}).get("reader")
-                if reader is None or self._ending.is_set():
-                    raise
-                if time.monotonic() > deadline:
-                    raise TargetError(
-                        f"the slot {self._options.slot} is read by {reader}",
-                        remedy="A slot has one reader: end that one, or make a slot for each",
-                    ) from None
-                log("slot in use", slot=self._options.slot, reader=reader, reason=str(error))
-                self._ending.wait(1)
 
 
 def _check_slot(slot: dict[str, Any], database: str, options: RecordOptions) -> None:
@@ -178,17 +214,10 @@ def _check_slot(slot: dict[str, Any], database: str, options: RecordOptions) -> 
             remedy=f"Drop it (SELECT pg_drop_replication_slot('{name}')), and give --create. {LOAD}",
         )
     if options.stream.two_phase and not slot.get("two_phase"):
-        raise ConfigError(
-            f"the slot {name} was not made for --two-phase",
-            remedy="Leave that out, or make another slot with it",
+        remedy = "Leave that out, or make another slot with it"
+        raise ConfigError(f"the slot {name} was not made for --two-phase", remedy=remedy)
+    if slot["confirmed_flush_lsn"] is None:
+        raise TargetError(
+            f"the slot {name} is still being made: the server waits for transactions that were open",
+            remedy="End them, or wait: the oldest xact_start of pg_stat_activity. Then start again",
         )
-
-
-def _refused(error: StreamEnded) -> WalReplayError:
-    if error.is_lost:
-        return TargetError(f"the server cannot be reached: {error}", remedy="See --dsn, or PGHOST and its kin")
-    return TargetError(
-        f"the server does not send: {error}",
-        remedy="It keeps what is not recorded. Mend what it says, and start again; a slot that fails so from its start "
-        "is made anew",
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from struct import Struct
@@ -30,20 +30,22 @@ _SINCE: Final = {"messages": 140_000, "binary": 140_000, "streaming": 140_000, "
 _PARALLEL: Final = 160_000
 _NEW_SYNTAX, _FAILOVER = 150_000, 170_000  # of CREATE_REPLICATION_SLOT
 _BATCH: Final = 10_000
-_PATIENCE: Final = 15  # seconds for a connection to come about
+_WAIT_SECONDS: Final = 0.2
+# A network that is cut is noticed within a minute, as each status has to be acknowledged.
+_CONNECTION: Final = {"connect_timeout": "15", "tcp_user_timeout": "60000", "keepalives_idle": "30"}
 _LOST_CONNECTION: Final = ("08", "57P")  # classes of SQLSTATE: the connection broke, the server was stopped
 
 
 class StreamEnded(Exception):
-    """The server has ended the stream.
+    """The server has ended the stream, or does not begin one.
 
     Attributes:
-        is_lost: the connection was, so that the same is worth a try; else the server says what is wrong.
+        sqlstate: what the server says is wrong; empty: the connection was lost, so that the same is worth a try.
     """
 
-    def __init__(self, problem: str, *, is_lost: bool) -> None:
+    def __init__(self, problem: str, sqlstate: str = "") -> None:
         super().__init__(problem)
-        self.is_lost = is_lost
+        self.sqlstate = "" if sqlstate.startswith(_LOST_CONNECTION) else sqlstate
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,8 @@ class Stream:
         StreamEnded: by all methods, and by the making of one.
     """
 
-    def __init__(self, dsn: str) -> None:
-        self._connection = _connect(dsn)
+    def __init__(self, dsn: str, is_ending: Callable[[], bool]) -> None:
+        self._connection, self._is_ending = _connect(dsn), is_ending
         row = self._row("IDENTIFY_SYSTEM")
         self.system, self.timeline, self.database = row["systemid"], int(row["timeline"]), row["dbname"]
 
@@ -104,15 +106,20 @@ class Stream:
 
     def switch_point(self, timeline: int) -> int | None:
         """Return the LSN where the server's history has left a timeline; None if it was never on it."""
+        if self.timeline == 1:  # it has no history
+            return None
         history = self._row(f"TIMELINE_HISTORY {self.timeline}")["content"]
         lines = (line.split("\t") for line in history.splitlines() if line[:1].isdigit())
         return next((parse_lsn(lsn) for number, lsn, *_ in lines if int(number) == timeline), None)
 
-    def create_slot(self, slot: str, *, two_phase: bool) -> tuple[str, int]:
-        """Make a slot; return the snapshot's name, which lasts until this connection is used or closed, and its LSN."""
+    def create_slot(self, slot: str, *, two_phase: bool, failover: bool) -> tuple[str, int]:
+        """Make a slot; return the snapshot's name, which lasts until this connection is used or closed, and its LSN.
+
+        The server waits for transactions that are open.
+        """
         options = ["SNAPSHOT 'export'"]
         options += ["TWO_PHASE"] if two_phase else []
-        options += ["FAILOVER"] if self.version >= _FAILOVER else []
+        options += ["FAILOVER"] if failover and self.version >= _FAILOVER else []
         clause = f" ({', '.join(options)})" if self.version >= _NEW_SYNTAX else ""
         row = self._row(f"CREATE_REPLICATION_SLOT {_identifier(slot)} LOGICAL pgoutput{clause}")
         return row["snapshot_name"], parse_lsn(row["consistent_point"])
@@ -123,8 +130,8 @@ class Stream:
 
         given = ", ".join(f"{_identifier(name)} {_literal(value)}" for name, value in options.items())
         command = f"START_REPLICATION SLOT {_identifier(slot)} LOGICAL {format_lsn(lsn)} ({given})"
-        result = self._connection.exec_(command.encode())
-        if result.status != pq.ExecStatus.COPY_BOTH:
+        result = self._result(command)
+        if result is None or result.status != pq.ExecStatus.COPY_BOTH:
             raise _ended(result)
         self._connection.nonblocking = 1
 
@@ -147,27 +154,25 @@ class Stream:
                     connection.consume_input()
                     has_waited = True
         except (psycopg.OperationalError, OSError) as error:
-            raise StreamEnded(_first_line(str(error)), is_lost=True) from None
+            raise StreamEnded(_first_line(str(error))) from None
 
-    def confirm(self, received: int, stored: int, *, asks: bool = False) -> None:
-        """Report up to which LSNs all has come, and is stored: the server forgets what is stored.
-
-        Args:
-            asks: the server is to answer, so that it is known to be there.
-        """
+    def confirm(self, received: int, stored: int) -> None:
+        """Report up to which LSNs all has come, and is stored: the server forgets what is stored."""
         import psycopg
 
         now = time.time_ns() // 1000 - POSTGRES_EPOCH_UNIX_MICROS
         try:
-            self._connection.put_copy_data(_STATUS.pack(b"r", max(received, stored), stored, stored, now, asks))
+            self._connection.put_copy_data(_STATUS.pack(b"r", max(received, stored), stored, stored, now, 0))
             self._connection.flush()
         except psycopg.OperationalError as error:
-            raise StreamEnded(_first_line(str(error)), is_lost=True) from None
+            raise StreamEnded(_first_line(str(error))) from None
 
     def end(self, seconds: float) -> None:
         """End the stream, so that the server has read what was confirmed, and close the connection."""
+        import psycopg
+
         deadline = time.monotonic() + seconds
-        with suppress(StreamEnded):
+        with suppress(StreamEnded, psycopg.OperationalError):
             self._connection.put_copy_end()
             while time.monotonic() < deadline:
                 for _ in self.receive(0.1):
@@ -178,12 +183,23 @@ class Stream:
         """Close the connection."""
         self._connection.finish()
 
+    def _result(self, command: str) -> PGresult | None:
+        """Run a command; unlike libpq's own function, it can be interrupted."""
+        self._connection.send_query(command.encode())
+        while self._connection.is_busy():
+            if self._is_ending():
+                raise StreamEnded("the recorder is being ended")
+            select.select([self._connection.socket], [], [], _WAIT_SECONDS)
+            self._connection.consume_input()
+        return self._connection.get_result()
+
     def _row(self, command: str) -> dict[str, str]:
         from psycopg import pq
 
-        result = self._connection.exec_(command.encode())
-        if result.status != pq.ExecStatus.TUPLES_OK:
+        result = self._result(command)
+        if result is None or result.status != pq.ExecStatus.TUPLES_OK:
             raise _ended(result)
+        self._connection.get_result()  # None: the command is done
         names = ((result.fname(number) or b"").decode() for number in range(result.nfields))
         return {name: (result.get_value(0, number) or b"").decode() for number, name in enumerate(names)}
 
@@ -192,14 +208,15 @@ class Watch:
     """An ordinary connection to the same database."""
 
     def __init__(self, dsn: str) -> None:
-        whole = _conninfo(dsn, "-c statement_timeout=60s")
+        # A heartbeat must not wait for a standby, which may be this recorder.
+        whole = _conninfo(dsn, "-c statement_timeout=60s -c synchronous_commit=off")
         import psycopg
 
         self._error = psycopg.Error
         try:
             self._connection: psycopg.Connection[Any] = psycopg.connect(whole, autocommit=True)
         except psycopg.Error as error:
-            raise StreamEnded(_first_line(str(error)), is_lost=True) from None
+            raise StreamEnded(_first_line(str(error))) from None
 
     def slot(self, name: str) -> dict[str, Any] | None:
         """Return what the server shows of a slot, with its LSNs as numbers; None if there is none of that name."""
@@ -214,10 +231,13 @@ class Watch:
         """Return which of these publications are not there."""
         return sorted(set(names) - {name for (name,) in self._rows("SELECT pubname::text FROM pg_publication")})
 
-    def announce(self, script: str) -> None:
-        """Install the announcements, and announce all that is there."""
+    def is_standby(self) -> bool:
+        """Return whether the server replays another one's WAL."""
+        return bool(self._rows("SELECT pg_is_in_recovery()")[0][0])
+
+    def run(self, script: str) -> None:
+        """Run SQL."""
         self._rows(script)
-        self._rows("SELECT walreplay.announce_all()")
 
     def beat(self) -> None:
         """Write a message into the stream, by which a slot moves on though nothing else is committed."""
@@ -228,8 +248,7 @@ class Watch:
             cursor = self._connection.execute(query.encode(), values)
             return cursor.fetchall() if cursor.description else []
         except self._error as error:
-            is_lost = self._connection.broken or (error.sqlstate or "").startswith(_LOST_CONNECTION)
-            raise StreamEnded(_first_line(str(error)), is_lost=is_lost) from None
+            raise StreamEnded(_first_line(str(error)), error.sqlstate or "") from None
 
     def close(self) -> None:
         """Close the connection."""
@@ -239,8 +258,7 @@ class Watch:
 _SLOT: Final = """
 SELECT to_jsonb(s) || jsonb_build_object(
     'position', CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END,
-    'reader', (SELECT concat('process ', pid, ' from ', coalesce(client_addr::text, 'its own machine'))
-        FROM pg_stat_activity WHERE pid = s.active_pid))
+    'is_standby', pg_is_in_recovery())
 FROM pg_replication_slots s WHERE slot_name = %s
 """
 
@@ -254,23 +272,25 @@ def environment_of(dsn: str) -> dict[str, str]:
 
 
 def _conninfo(dsn: str, settings: str, **parameters: str) -> str:
-    """Add to what the user has given; their own settings of the session stay, but for those that have to be others."""
+    """Add to what the user has given; their own settings of the session stay, but for those that have to be others.
+
+    Raises:
+        ConfigError: it cannot be read, or psycopg is not installed.
+    """
     try:
-        from psycopg import conninfo
+        from psycopg import ProgrammingError, conninfo
     except ImportError:
         raise ConfigError(
             "psycopg is not installed, by which the server is reached",
             remedy="Install it with: pip install 'walreplay[record]'",
         ) from None
-    given = conninfo.conninfo_to_dict(dsn)
-    user_settings = given.get("options", os.environ.get("PGOPTIONS", ""))
-    patience = given.get("connect_timeout", os.environ.get("PGCONNECT_TIMEOUT", _PATIENCE))
-    fixed = {
-        "options": f"{user_settings} {settings}".strip(),
-        "connect_timeout": patience,
-        "application_name": "walreplay",
-    }
-    return conninfo.make_conninfo(dsn, **fixed, client_encoding="UTF8", **parameters)
+    try:
+        given = conninfo.conninfo_to_dict(dsn)
+    except ProgrammingError:  # its text may have the password
+        raise ConfigError("--dsn cannot be read", remedy="Write it like 'host=db dbname=shop user=archive'") from None
+    user_settings = given.get("options") or os.environ.get("PGOPTIONS", "")
+    parameters |= {"options": f"{user_settings} {settings}".strip(), "client_encoding": "UTF8"}
+    return conninfo.make_conninfo("", **{**_CONNECTION, **given, **parameters})
 
 
 def _connect(dsn: str) -> PGconn:
@@ -279,18 +299,17 @@ def _connect(dsn: str) -> PGconn:
 
     connection = pq.PGconn.connect(whole.encode())
     if connection.status != pq.ConnStatus.OK:
-        raise StreamEnded(_first_line(connection.error_message.decode("utf-8", "replace")), is_lost=True)
+        raise StreamEnded(_first_line(connection.error_message.decode("utf-8", "replace")))
     return connection
 
 
 def _ended(result: PGresult | None) -> StreamEnded:
     from psycopg import pq
 
-    if result is None or result.status in (pq.ExecStatus.COPY_OUT, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.COPY_BOTH):
-        return StreamEnded("the server has ended the stream", is_lost=True)
-    state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"08").decode()  # libpq's own errors have none
-    text = _first_line(result.error_message.decode("utf-8", "replace"))
-    return StreamEnded(text, is_lost=state.startswith(_LOST_CONNECTION))
+    if result is None or result.status != pq.ExecStatus.FATAL_ERROR:
+        return StreamEnded("the server has ended the stream")
+    state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()  # libpq's own errors have none
+    return StreamEnded(_first_line(result.error_message.decode("utf-8", "replace")), state)
 
 
 def _first_line(text: str) -> str:

@@ -24,21 +24,22 @@ class Storing:
     """Compress and store files one behind the other, and try for as long as it takes.
 
     Attributes:
-        stored: all up to this LSN is in the store; its files and bytes since the process began; the server's clock
-            (µs since 2000) at the newest.
+        stored: all up to this LSN is in the store; ``sent``: when the server sent the newest of it (µs since 2000).
+        files, bytes: that were stored.
         waiting_bytes: of files that the store does not have yet, not compressed.
-        failure: what the store answered to the last try, in a few words; None when that went well.
+        failure: what the store answered to the last try, in a few words, and since when (`time.monotonic`); None when
+            that went well.
     """
 
     def __init__(self, store: Store, archive: ArchiveEnd) -> None:
         self._store, self._archive = store, archive
         self.stored = archive.end
         self.files = self.bytes = 0
-        self.newest: int | None = None
+        self.sent: int | None = None
         self.waiting_bytes = 0
-        self.failure: str | None = None
+        self.failure: tuple[str, float] | None = None
         self._error: WalReplayError | None = None
-        self._cuts: deque[StreamPiece] = deque()
+        self._pieces: deque[StreamPiece] = deque()
         self._changed = threading.Condition()
         self._ends = False
         # The checksum of the content shows every change of a bit, without an index.
@@ -46,11 +47,11 @@ class Storing:
         self._thread = threading.Thread(target=self._work, name="walreplay-store", daemon=True)
         self._thread.start()
 
-    def add(self, cut: StreamPiece) -> None:
+    def add(self, piece: StreamPiece) -> None:
         """Take a file."""
         with self._changed:
-            self._cuts.append(cut)
-            self.waiting_bytes += sum(map(len, cut.frames))
+            self._pieces.append(piece)
+            self.waiting_bytes += len(piece.data)
             self._changed.notify()
 
     def check(self) -> None:
@@ -65,41 +66,42 @@ class Storing:
             self._changed.notify()
         self._thread.join(patience)
         self.check()
-        return not self._cuts
+        return not self._pieces
 
     def _work(self) -> None:
         try:
             while True:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._cuts or self._ends)
-                    if not self._cuts:
+                    self._changed.wait_for(lambda: self._pieces or self._ends)
+                    if not self._pieces:
                         return
-                    cut = self._cuts[0]
-                self._keep(cut)
+                    piece = self._pieces[0]
+                self._keep(piece)
                 with self._changed:
-                    self._cuts.popleft()
-                    self.waiting_bytes -= sum(map(len, cut.frames))
+                    self._pieces.popleft()
+                    self.waiting_bytes -= len(piece.data)
         except WalReplayError as error:
             self._error = error
         except Exception as error:  # a fault of this program: the recorder must not go on without its store
             self._error = WalReplayError(f"the store's thread has ended by {type(error).__name__}: {error}")
 
-    def _keep(self, cut: StreamPiece) -> None:
-        name = RecordedName(self._archive.next_number, cut.start, cut.end, self._archive.follows_gap)
-        data, began, pause = self._compress(b"".join(cut.frames)), time.monotonic(), _LEAST_PAUSE
+    def _keep(self, piece: StreamPiece) -> None:
+        name = RecordedName(self._archive.next_number, piece.start, piece.end, self._archive.follows_gap)
+        data, began, pause = self._compress(piece.data), time.monotonic(), _LEAST_PAUSE
         while True:
             try:
                 self._archive.check()
                 self._store.put(str(name), data)
                 break
             except OSError as error:
-                self.failure = str(error).splitlines()[0] if str(error) else type(error).__name__
-                log("store failed", file=str(name), waiting=pause, reason=self.failure)
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                self.failure = reason, self.failure[1] if self.failure else time.monotonic()
+                log("store failed", file=str(name), waiting=pause, reason=reason)
                 time.sleep(pause)
                 pause = min(2 * pause, _MOST_PAUSE)
         self._archive.has_stored(name)
         self.failure = None
-        self.stored, self.newest = cut.end, cut.last_time or self.newest
+        self.stored, self.sent = piece.end, piece.sent or self.sent
         self.files += 1
         self.bytes += len(data)
         log("file stored", file=str(name), bytes=len(data), seconds=time.monotonic() - began)

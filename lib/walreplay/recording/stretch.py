@@ -1,8 +1,7 @@
 """Who records into an archive, and where it goes on.
 
-A *stretch* is what one slot of one server has sent without anything missing.  ``_recorded/00000001.json`` describes the
-first one: readers of captures ignore such names.  A recorder that begins another stretch writes the next description,
-by which the one before learns that it has to end.
+Each recorder describes what it records before it writes anything: ``_recorded/00000001.json`` is the first one's
+description; readers of captures ignore such names.  By the next one's, a recorder learns that it has to end.
 """
 
 from __future__ import annotations
@@ -10,17 +9,26 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
+import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Final
+
+from zstandard import ZstdDecompressor, ZstdError
 
 from walreplay.errors import OrderError, TargetError
 from walreplay.lsn import format_lsn
 from walreplay.recorded_names import RecordedName, broken_chains
 from walreplay.recording.store import Store
 
-DESCRIPTIONS: Final = "_recorded"
+_DESCRIPTIONS: Final = "_recorded"
+_DESCRIPTION: Final = re.compile(r"(\d{8})\.json")
+_PROCESS: Final = str(uuid.uuid4())
+
+_ONE: Final = "An archive has one recorder. End one of them, or give it another folder"
+LOAD: Final = "Start once with --new-session, and load all tables again (docs/starting.md): apply says from where on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +47,7 @@ class SlotOrigin:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """A description: the origin, the LSN where the first file begins, and who began it."""
+    """What one recorder has recorded or will: whose stream, from which LSN on, and who it is."""
 
     system: str
     timeline: int
@@ -47,11 +55,16 @@ class _Stretch:
     slot: str
     start: int
     recorder: str
+    process: str
     began: str
+
+    @property
+    def reader(self) -> str:
+        return f"the slot {self.slot} (since {self.began}, by {self.recorder})"
 
 
 class ArchiveEnd:
-    """An archive that is recorded into.
+    """The end of an archive that this process records into.
 
     Attributes:
         end: what the archive's last file goes up to.
@@ -59,9 +72,9 @@ class ArchiveEnd:
         follows_gap: the next file is the first behind LSNs that were never recorded.
     """
 
-    def __init__(self, store: Store, stretch: int, end: int, next_number: int, *, follows_gap: bool) -> None:
-        self._store, self._stretch = store, stretch
-        self.end, self.next_number, self.follows_gap = end, next_number, follows_gap
+    def __init__(self, archive: Archive, number: int, described: bytes, end: int, *, follows_gap: bool) -> None:
+        self._store, self._number, self._described = archive.store, number, described
+        self.end, self.next_number, self.follows_gap = end, archive.next_number, follows_gap
 
     def check(self) -> None:
         """See that nobody else has begun to record into the archive.
@@ -70,124 +83,154 @@ class ArchiveEnd:
             OrderError: somebody has.
             OSError: the store does not answer.
         """
-        later = self._store.read(_path(self._stretch + 1))
-        if later is not None:
-            raise OrderError(f"{_who(_parse(later))} records into this folder now", path=self._store.uri, remedy=_ONE)
+        # Two may have written one name at a time; the one whose bytes are gone has lost.
+        later = self._store.read(_path(self._number + 1)) or self._store.read(_path(self._number))
+        if later not in (None, self._described):
+            problem = f"{_parse(later).reader} records into this folder now"
+            raise OrderError(problem, path=self._store.shown, remedy=_ONE)
 
     def has_stored(self, name: RecordedName) -> None:
         """Go on behind a file."""
         self.end, self.next_number, self.follows_gap = name.end, name.number + 1, False
 
 
-_ONE: Final = "An archive has one recorder. End one of them, or give it another folder"
-LOAD: Final = (
-    "Start once with --new-session, and load all tables again (docs/starting.md): apply says from which LSN on"
-)
+class Archive:
+    """What is in an archive, when it is looked at.
 
-
-def archive_end(
-    store: Store, origin: SlotOrigin, confirmed: int, switch: Callable[[int], int | None], *, new_session: bool
-) -> ArchiveEnd:
-    """Find the archive's end, and see that the slot goes on there.
-
-    Args:
-        confirmed: up to which LSN the server will not send again.
-        switch: returns the LSN where the server has left a timeline; None if it was never on it.
-        new_session: changes that were never recorded may lie between.
+    Attributes:
+        next_number: of the next file.
 
     Raises:
-        OrderError: it does not, or the archive is another one's.
-        OSError: the store does not answer.
+        OrderError: its last files do not follow one another, or the last one is damaged.
+        OSError: by all methods: the store does not answer.
     """
-    names = sorted((name for name in map(RecordedName.parse, store.names()) if name), key=lambda name: name.number)
-    for broken in broken_chains(map(str, names[-2:])):
-        if not broken.is_recorded:
-            raise OrderError(broken.problem, path=f"{store.uri}/{broken.after}", remedy=_ONE)
-    number = len(store.names(DESCRIPTIONS))
-    described = store.read(_path(number)) if number else None
-    if described is None and names:
-        raise OrderError(
-            f"the archive has files, and no {_path(1)} says whose they are",
-            path=store.uri,
-            remedy="Fetch that folder from where the archive was recorded, or record into another one",
-        )
-    next_number = names[-1].number + 1 if names else 1
-    if described is None:
-        return _begin(store, 1, origin, confirmed, next_number, follows_gap=False)
-    stretch = _parse(described)
-    end = max(stretch.start, names[-1].end if names else 0)
-    _check_origin(store.uri, stretch, origin, end, switch, new_session=new_session)
-    if confirmed > end:
-        if not new_session:
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        matches = map(_DESCRIPTION.fullmatch, store.names(_DESCRIPTIONS))
+        self._number = max((int(match[1]) for match in matches if match), default=0)
+        self._described = store.read(_path(self._number)) if self._number else None
+        names = filter(None, map(RecordedName.parse, store.names()))
+        self._last = sorted(names, key=lambda name: name.number)[-2:]
+        self.next_number = self._last[-1].number + 1 if self._last else 1
+        for broken in broken_chains(map(str, self._last)):
+            if not broken.is_recorded:
+                raise OrderError(broken.problem, path=f"{store.shown}/{broken.after}", remedy=_ONE)
+        if self._last:
+            self._check_last(str(self._last[-1]))
+        if self._last and self._described is None:
             raise OrderError(
-                f"the archive ends at LSN {format_lsn(end)}, and the slot {origin.slot} goes on at "
-                f"{format_lsn(confirmed)}: it was made anew, or somebody else has read it. What committed between is "
-                "missing",
-                path=store.uri,
-                remedy=LOAD,
+                f"the archive has files, and no {_path(1)} says whose they are",
+                path=store.shown,
+                remedy="Fetch that folder from where the archive was recorded, or record into another one",
             )
-        return _begin(store, number + 1, origin, confirmed, next_number, follows_gap=True)
-    if (stretch.timeline, stretch.slot) != (origin.timeline, origin.slot):
-        return _begin(store, number + 1, origin, end, next_number, follows_gap=False)
-    # A stretch without a file may have begun behind a gap.
-    follows_gap = bool(names) and names[-1].end < stretch.start
-    return ArchiveEnd(store, number, end, next_number, follows_gap=follows_gap)
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nobody has recorded into it."""
+        return self._described is None
 
-def _check_origin(
-    place: str,
-    stretch: _Stretch,
-    origin: SlotOrigin,
-    end: int,
-    switch: Callable[[int], int | None],
-    *,
-    new_session: bool,
-) -> None:
-    if (stretch.system, stretch.database) != (origin.system, origin.database):
-        raise OrderError(
-            f"the archive is of the database {stretch.database} of another server (system {stretch.system}; this is "
-            f"{origin.database}, {origin.system})",
-            path=place,
-            remedy="Record into another folder: it is a source of its own",
-        )
-    if stretch.slot != origin.slot and not new_session:
-        raise OrderError(
-            f"{_who(stretch)} records into this folder, and not the slot {origin.slot}",
-            path=place,
-            remedy=f"{_ONE}. If that slot is given up, start once with --new-session",
-        )
-    if stretch.timeline != origin.timeline:
-        left = switch(stretch.timeline)
+    def _check_last(self, name: str) -> None:
+        """See that the last file is whole: what its name says is confirmed to the server."""
+        try:
+            ZstdDecompressor().decompress(self.store.read(name) or b"")
+        except ZstdError as error:
+            raise OrderError(
+                f"the archive's last file is not whole: {error}",
+                path=f"{self.store.shown}/{name}",
+                remedy="Move it away: what it should have is sent again, if the server has not been told that it is "
+                "stored",
+            ) from None
+
+    def check_origin(self, origin: SlotOrigin, switch: Callable[[int], int | None], *, new_session: bool) -> None:
+        """See that the archive is of this server's history.
+
+        Args:
+            switch: returns the LSN where the server has left a timeline; None if it was never on it.
+            new_session: the slot may be another one.
+
+        Raises:
+            OrderError: it is another one's.
+        """
+        if self._described is None:
+            return
+        stretch, place = _parse(self._described), self.store.shown
+        if (stretch.system, stretch.database) != (origin.system, origin.database):
+            raise OrderError(
+                f"the archive is of the database {stretch.database} of another server (system {stretch.system}; this "
+                f"is {origin.database}, {origin.system})",
+                path=place,
+                remedy="Record into another folder: it is a source of its own",
+            )
+        if stretch.slot != origin.slot and not new_session:
+            remedy = f"{_ONE}. If that slot is given up, start once with --new-session"
+            problem = f"{stretch.reader} records into this folder, and not the slot {origin.slot}"
+            raise OrderError(problem, path=place, remedy=remedy)
+        end = self._end(stretch)
+        left = end if stretch.timeline == origin.timeline else switch(stretch.timeline)
         if left is None or left < end:
             since = "" if left is None else f" since LSN {format_lsn(left)}"
             raise OrderError(
                 f"the archive goes to LSN {format_lsn(end)} on timeline {stretch.timeline}, and this server has a "
-                f"history of its own{since} (timeline {origin.timeline}): what committed behind it is in the "
-                "archive, and not on this server",
+                f"history of its own{since} (timeline {origin.timeline}): what committed behind it is in the archive, "
+                "and not on this server",
                 path=place,
                 remedy="Record into another folder, and load all tables of a new target from this server",
             )
 
+    def _end(self, stretch: _Stretch) -> int:
+        return max(stretch.start, self._last[-1].end if self._last else 0)
 
-def _begin(
-    store: Store, number: int, origin: SlotOrigin, start: int, next_number: int, *, follows_gap: bool
-) -> ArchiveEnd:
-    who = f"{platform.node()}, process {os.getpid()}"
-    stretch = _Stretch(**asdict(origin), start=start, recorder=who, began=f"{datetime.now(timezone.utc):%FT%TZ}")
-    store.put(_path(number), json.dumps(asdict(stretch), indent=1).encode())
-    return ArchiveEnd(store, number, start, next_number, follows_gap=follows_gap)
+    def claim(self, origin: SlotOrigin, confirmed: int, *, new_session: bool) -> ArchiveEnd:
+        """Begin to record into the archive, where it ends.
+
+        Args:
+            confirmed: up to which LSN the server will not send again.
+            new_session: changes that were never recorded may lie between.
+
+        Raises:
+            OrderError: the slot goes on behind the archive's end.
+        """
+        if self._described is None:
+            return self._begin(origin, confirmed, follows_gap=False)
+        stretch = _parse(self._described)
+        end = self._end(stretch)
+        if confirmed > end and not new_session:
+            raise OrderError(
+                f"the archive ends at LSN {format_lsn(end)}, and the slot {origin.slot} goes on at "
+                f"{format_lsn(confirmed)}: it was made anew, or somebody else has read it. What committed between is "
+                "missing",
+                path=self.store.shown,
+                remedy=LOAD,
+            )
+        # Another slot may not send what was prepared before its time; a stretch without a file may follow a gap.
+        is_incomplete = bool(self._last) and self._last[-1].end < stretch.start
+        follows_gap = confirmed > end or stretch.slot != origin.slot or is_incomplete
+        if stretch.process == _PROCESS and stretch.timeline == origin.timeline and confirmed <= end:
+            return ArchiveEnd(self, self._number, self._described, end, follows_gap=is_incomplete)
+        return self._begin(origin, max(confirmed, end), follows_gap=follows_gap)
+
+    def _begin(self, origin: SlotOrigin, start: int, *, follows_gap: bool) -> ArchiveEnd:
+        who = f"{platform.node()}, process {os.getpid()}"
+        began = f"{datetime.now(timezone.utc):%FT%TZ}"
+        stretch = _Stretch(**asdict(origin), start=start, recorder=who, process=_PROCESS, began=began)
+        described = json.dumps(asdict(stretch), indent=1).encode()
+        self.store.put(_path(self._number + 1), described)
+        return ArchiveEnd(self, self._number + 1, described, start, follows_gap=follows_gap)
+
+    def try_out(self) -> None:
+        """See that the store can be written to."""
+        self.store.put(f"{_DESCRIPTIONS}/written", b"walreplay record")
 
 
 def _parse(described: bytes) -> _Stretch:
     try:
         return _Stretch(**json.loads(described))
     except (ValueError, TypeError) as error:
-        raise TargetError("the archive's description is damaged", path=DESCRIPTIONS, remedy="Fetch it again") from error
+        raise TargetError(
+            "the archive's description is damaged", path=_DESCRIPTIONS, remedy="Fetch it again"
+        ) from error
 
 
 def _path(number: int) -> str:
-    return f"{DESCRIPTIONS}/{number:08}.json"
-
-
-def _who(stretch: _Stretch) -> str:
-    return f"the slot {stretch.slot} (since {stretch.began}, by {stretch.recorder})"
+    return f"{_DESCRIPTIONS}/{number:08}.json"

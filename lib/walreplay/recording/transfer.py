@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,12 +17,13 @@ from walreplay.recording.storing import Storing
 
 _STATUS_SECONDS: Final = 10.0  # the server ends a session that is silent for wal_sender_timeout, a minute by default
 _WAIT_SECONDS: Final = 0.2
-_SILENT_SECONDS: Final = 90.0  # behind so many, in which it was asked, the server is taken for lost
+_AWAY_SECONDS: Final = 60.0  # a store that fails for so long is not waited for when no more fits in memory
+_STOP_SECONDS: Final = 10.0  # a server that is being stopped does not have to wait longer for a store that fails
 _END_SECONDS: Final = 60.0  # for the last files to be stored
 _REPORT_SECONDS: Final = 60.0
 _QUIET_BYTES: Final = 16 << 20  # of WAL in which nothing was for us: a file of keepalives moves the slot beyond it
 _QUIET_SECONDS: Final = 3600.0
-_KEEPALIVE, _ASKED = ord("k"), 17  # and where a keepalive has whether the server waits for an answer
+_KEEPALIVE, _REPLY = ord("k"), 17  # and where a keepalive has whether the server waits for an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class RecordOptions:
     file_bytes: int = 64 << 20
     file_seconds: float = 60.0
     spool_bytes: int = 256 << 20
-    heartbeat: float | None = 60.0
+    heartbeat: float | None = 600.0
     create: bool = False
     new_session: bool = False
 
@@ -90,12 +90,12 @@ class Transfer:
         self._cutting = Cutting(storing.stored, options.file_bytes, options.file_seconds)
         self._confirmed = storing.stored
         now = time.monotonic()
-        self._received = self._answered = now  # when something has come last, and when the server was told something
+        self._answered = now  # when the server was told something last
         self._next_report, self._next_beat = now + _REPORT_SECONDS, now
         self._may_beat = options.heartbeat is not None
-        self._is_asked = False  # the server waits for an answer, as one does that is being stopped
+        self._asked: float | None = None  # since when the server waits for us, as one does that is being stopped
 
-    def run(self, ending: threading.Event) -> None:
+    def run(self, is_ending: Callable[[], bool]) -> None:
         """Record until the stream ends or is to be ended; then store what is whole.
 
         Raises:
@@ -104,7 +104,7 @@ class Transfer:
         """
         try:
             self._confirm()
-            while not ending.is_set():
+            while not is_ending():
                 self._storing.check()
                 if not self._must_wait():
                     self._receive()
@@ -112,9 +112,9 @@ class Transfer:
                 self._confirm()
                 self._keep_up()
         except StreamEnded:
-            self._finish(ending)
+            self._finish(is_ending)
             raise
-        all_stored = self._finish(ending)
+        all_stored = self._finish(is_ending)
         with suppress(StreamEnded):
             self._confirm()
             self._stream.end(_STATUS_SECONDS)
@@ -122,59 +122,57 @@ class Transfer:
             raise self._away("not all is stored at the end")
 
     def _receive(self) -> None:
-        cutting, count = self._cutting, 0
+        cutting = self._cutting
         for payload in self._stream.receive(_WAIT_SECONDS):
             cutting.add(payload)
-            count += 1
             if payload[0] == _KEEPALIVE:
-                self._is_asked = self._is_asked or payload[_ASKED] == 1
+                if payload[_REPLY] and self._asked is None:
+                    self._asked = time.monotonic()
             elif cutting.bytes >= self._options.file_bytes and cutting.is_due():
                 self._storing.add(cutting.cut())
-        now = time.monotonic()
-        if count:
-            self._received = now
-        elif now - self._received > _SILENT_SECONDS:
-            raise StreamEnded(f"nothing has come for {_SILENT_SECONDS:.0f} seconds", is_lost=True)
 
     def _cut(self) -> None:
         cutting = self._cutting
         passed = cutting.end - cutting.start
         is_quiet = passed >= _QUIET_BYTES or (passed > 0 and cutting.seconds >= _QUIET_SECONDS)
         # A server that is being stopped waits until all that it has sent is confirmed.
-        if cutting.is_due(is_quiet=is_quiet, is_asked=self._is_asked and passed > 0):
+        if cutting.is_due(is_quiet=is_quiet, is_asked=self._asked is not None and passed > 0):
             self._storing.add(cutting.cut())
-        if self._is_asked:
-            self._is_asked, self._answered = False, 0.0
 
     def _confirm(self) -> None:
-        """Tell the server what is stored, at once; else that we are there, now and then."""
+        """Tell the server what is stored, at once; else that we are there, now and then, and when it asks."""
         now, stored = time.monotonic(), self._storing.stored
-        if stored > self._confirmed or now - self._answered >= _STATUS_SECONDS:
-            asks = now - self._received > _SILENT_SECONDS / 3
-            self._stream.confirm(self._cutting.end, stored, asks=asks)
+        silence = now - self._answered
+        if stored > self._confirmed or silence >= (_STATUS_SECONDS if self._asked is None else _WAIT_SECONDS):
+            self._stream.confirm(self._cutting.end, stored)
             self._confirmed, self._answered = stored, now
+            if self._storing.failure is None or stored >= self._cutting.end:
+                self._asked = None
+        if self._asked is not None and now - self._asked > _STOP_SECONDS:
+            raise StreamEnded("the server waits for what the store does not take")
 
     def _must_wait(self) -> bool:
         """Let the store catch up: what the server has sent meanwhile waits in the connection."""
         if self._storing.waiting_bytes < self._options.spool_bytes:
             return False
-        if self._storing.failure is not None:
+        failure = self._storing.failure
+        if failure is not None and time.monotonic() - failure[1] > _AWAY_SECONDS:
             raise self._away("the store is away, and no more may wait for it (--spool-bytes)")
         time.sleep(_WAIT_SECONDS / 10)
         return True
 
     def _away(self, problem: str) -> TargetError:
         return TargetError(
-            f"{problem}: {self._storing.failure or 'it is slow'}",
+            f"{problem}: {self._storing.failure[0] if self._storing.failure else 'it is slow'}",
             remedy="Nothing is lost: the server keeps what is not confirmed. See that the store can be written to, and "
             "start again before max_slot_wal_keep_size is reached",
         )
 
-    def _finish(self, ending: threading.Event) -> bool:
+    def _finish(self, is_ending: Callable[[], bool]) -> bool:
         cut = self._cutting.last_cut()
         if cut is not None:
             self._storing.add(cut)
-        while not ending.is_set():  # the connection is lost, and the store may be away: there is time
+        while not is_ending():  # the connection is lost, and the store may be away: there is time
             if self._storing.finish(_WAIT_SECONDS):
                 return True
         return self._storing.finish(_END_SECONDS)
@@ -201,7 +199,7 @@ class Transfer:
         """
         storing, slot = self._storing, self._watch.slot(self._options.slot) or {}
         position = slot.get("position") or storing.stored
-        sent = storing.newest
+        sent = storing.sent
         return RecordStatus(
             storing.stored,
             max(position - storing.stored, 0),
@@ -211,5 +209,5 @@ class Transfer:
             storing.waiting_bytes,
             max(position - (slot.get("restart_lsn") or position), 0),
             slot.get("safe_wal_size"),
-            storing.failure,
+            storing.failure[0] if storing.failure else None,
         )

@@ -1,0 +1,324 @@
+"""``walreplay record`` loses and doubles nothing, whatever is killed, and never confirms what the store has not.
+
+``WALREPLAY_LONG=200`` makes so many incidents in a course, and not 6; ``WALREPLAY_SEED=n`` is another course.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import pytest
+from pyarrow import fs
+
+from support.faulty_store import FaultyStore, faulty_store
+from support.object_store import KEYS, object_store
+from support.postgres import Server, chosen_versions, running_server
+from support.recording import Recorder, Watcher, confirmed_lsn, end_of, names_of
+from support.waiting import wait_until
+from walreplay.changes import read_changes
+from walreplay.recorded_names import broken_chains
+
+pytestmark = [pytest.mark.live, pytest.mark.integration]
+
+_INCIDENTS: Final = int(os.environ.get("WALREPLAY_LONG") or 6)
+_SEED: Final = int(os.environ.get("WALREPLAY_SEED") or 0)
+
+_SETUP: Final = (
+    "CREATE TABLE events (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v text)",
+    "CREATE TABLE other (id int)",
+    "CREATE PUBLICATION archive FOR TABLE events",
+)
+_SETTINGS: Final = {
+    "logical_decoding_work_mem": "64kB",
+    "max_prepared_transactions": "20",
+    "wal_sender_timeout": "5s",
+}
+_OPTIONS: Final = ("--file-seconds", "0.3", "--file-bytes", "100KiB", "--heartbeat", "0.5")
+
+
+@pytest.fixture(scope="module", params=chosen_versions())
+def running(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with running_server(request.param, settings=_SETTINGS) as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: Server) -> Server:
+    """A database of its own."""
+    running.database = "postgres"
+    running.drop_slots()
+    if running.rows("SELECT FROM pg_database WHERE datname = 'shop'"):
+        running.database = "shop"
+        for (gid,) in running.rows("SELECT gid FROM pg_prepared_xacts"):
+            running.execute(f"ROLLBACK PREPARED '{gid}'")
+        running.database = "postgres"
+    running.execute("DROP DATABASE IF EXISTS shop WITH (FORCE)", "CREATE DATABASE shop")
+    running.database = "shop"
+    running.execute(*_SETUP)
+    return running
+
+
+class _Work:
+    """Transactions of all kinds that insert numbered rows, in several connections, until the block ends."""
+
+    def __init__(self, server: Server, seed: int, connections: int = 3) -> None:
+        self._server, self._ends = server, threading.Event()
+        self._chances = [random.Random(f"{seed}/{number}") for number in range(connections)]
+        self._threads = [threading.Thread(target=self._work, args=(chance,)) for chance in self._chances]
+
+    def __enter__(self) -> _Work:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self, chance: random.Random) -> None:
+        while not self._ends.is_set():
+            # A server that is down, or goes down meanwhile: a commit that was not answered may have happened.
+            with suppress(psycopg.OperationalError), self._server.connect() as connection:
+                while not self._ends.is_set():
+                    self._transaction(connection, chance)
+            time.sleep(0.05)
+
+    def _transaction(self, connection: psycopg.Connection[Any], chance: random.Random) -> None:
+        gid = f"g{chance.randrange(1 << 60)}" if chance.random() < 0.15 else None
+        insert = b"INSERT INTO events (v) SELECT repeat('x', 30) FROM generate_series(1, %s)"
+        connection.execute("BEGIN")
+        for _ in range(chance.randrange(1, 4)):
+            connection.execute("SAVEPOINT s")
+            connection.execute(insert, [chance.choice((1, 1, 3, 50, 2_000))])
+            if chance.random() < 0.3:
+                connection.execute("ROLLBACK TO s")
+            time.sleep(chance.random() * 0.01)
+        if gid is None:
+            connection.execute(b"COMMIT" if chance.random() < 0.9 else b"ROLLBACK")
+            return
+        connection.execute(f"PREPARE TRANSACTION '{gid}'".encode())
+        time.sleep(chance.random() * 0.5)
+        if self._ends.is_set() or chance.random() < 0.9:
+            connection.execute(f"{chance.choice(('COMMIT', 'ROLLBACK'))} PREPARED '{gid}'".encode())
+
+
+class _Archive:
+    """An archive, as it is seen from outside."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def files(self) -> Sequence[str]:
+        return [path.name for path in self.folder.iterdir()] if self.folder.exists() else []
+
+    def end(self) -> int:
+        return end_of(self.files())
+
+    def check(self, server: Server) -> None:
+        """Hold it against the table."""
+        _check_files(self.folder, self.files(), server)
+
+
+def _check_files(folder: Path, files: Sequence[str], server: Server) -> None:
+    """Hold files against the table, row by row, and their names against each other."""
+    paths = [str(folder / str(name)) for name in names_of(files)]
+    assert list(broken_chains(paths)) == []
+    recorded: list[int] = []
+    for batch in read_changes(paths):
+        if batch.relation.name == "events":
+            recorded += batch.data.column("id").to_pylist()
+    assert len(recorded) == len(set(recorded))
+    committed = {number for (number,) in server.rows("SELECT id FROM events")}
+    assert set(recorded) == committed
+    assert len(committed) > 0
+
+
+def _settle(server: Server) -> None:
+    """Decide what is still prepared, and write one row more, behind all others."""
+    with server.connect() as connection:
+        for (gid,) in connection.execute("SELECT gid FROM pg_prepared_xacts").fetchall():
+            connection.execute(f"COMMIT PREPARED '{gid}'".encode())
+        connection.execute("INSERT INTO events (v) VALUES ('last')")
+
+
+def _crash(server: Server, _: Recorder, __: random.Random) -> None:
+    server.stop("immediate")
+    server.start()
+
+
+def _restart(server: Server, _: Recorder, __: random.Random) -> None:
+    server.stop("fast")
+    server.start()
+
+
+def _end_session(server: Server, _: Recorder, __: random.Random) -> None:
+    server.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+
+
+def _kill(_: Server, recorder: Recorder, __: random.Random) -> None:
+    recorder.kill()
+    recorder.start()
+
+
+def _end(_: Server, recorder: Recorder, __: random.Random) -> None:
+    # One that is only starting has no answer to the signal yet.
+    assert recorder.end() in (0, -signal.SIGTERM), recorder.said()
+    recorder.start()
+
+
+def _pause(_: Server, recorder: Recorder, chance: random.Random) -> None:
+    recorder.signal(signal.SIGSTOP)
+    time.sleep(chance.choice((0.5, 7.0)))  # also for longer than the server waits
+    recorder.signal(signal.SIGCONT)
+
+
+_HAPPENINGS: Final[Sequence[Callable[[Server, Recorder, random.Random], None]]] = (
+    *(_kill, _kill, _kill, _kill, _end, _pause),
+    *(_end_session, _crash, _restart),
+)
+
+
+def _course(server: Server, recorder: Recorder, seed: int) -> None:
+    """Let things happen while there is work, and end when all of it is in the archive."""
+    chance = random.Random(seed)
+    recorder.start()
+    wait_until(lambda: confirmed_lsn(server) is not None, "the slot", recorder.said)
+    with _Work(server, seed):
+        for _ in range(_INCIDENTS):
+            time.sleep(chance.random() * 2)
+            assert recorder.process is not None
+            assert recorder.process.poll() is None, recorder.said()
+            chance.choice(_HAPPENINGS)(server, recorder, chance)
+    _settle(server)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param((), id="plain"),
+        pytest.param(("--streaming", "on"), id="streamed"),
+        pytest.param(("--streaming", "parallel", "--two-phase", "--binary"), id="all"),
+    ],
+)
+def test_what_is_committed_is_recorded_once_whatever_is_killed(
+    server: Server, tmp_path: Path, options: Sequence[str]
+) -> None:
+    archive = _Archive(tmp_path / "captures")
+    recorder = Recorder(server, str(archive.folder), tmp_path / "log", *_OPTIONS, *options, "--create")
+    try:
+        with Watcher(server, archive.files).watching():
+            _course(server, recorder, _SEED)
+            recorder.await_stored(server.lsn(), archive.end)
+            assert recorder.end() == 0, recorder.said()
+        archive.check(server)
+    finally:
+        recorder.kill()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with object_store(tmp_path_factory.mktemp("store")) as store:
+        store.make_bucket("archive")
+        yield store
+
+
+class _Bucket(_Archive):
+    """An archive in an object store, which the recorder reaches by a proxy, and this by itself."""
+
+    def __init__(self, store: Any, prefix: str, folder: Path) -> None:
+        super().__init__(folder)
+        endpoint = store.endpoint.removeprefix("http://")
+        self._system = fs.S3FileSystem(
+            access_key=KEYS["access"],
+            secret_key=KEYS["secret"],
+            region="us-east-1",
+            endpoint_override=endpoint,
+            scheme="http",
+        )
+        self.prefix = prefix
+        self._place = f"archive/{prefix}"
+
+    def files(self) -> Sequence[str]:
+        found = self._system.get_file_info(fs.FileSelector(self._place, allow_not_found=True))
+        return [file.base_name for file in found if file.is_file]
+
+    def check(self, server: Server) -> None:
+        fs.copy_files(
+            self._place, str(self.folder), source_filesystem=self._system, destination_filesystem=fs.LocalFileSystem()
+        )
+        _check_files(self.folder, [path.name for path in self.folder.iterdir()], server)
+
+
+def _recorder(server: Server, proxy: FaultyStore, archive: _Bucket, scratch: Path, *options: str) -> Recorder:
+    place = f"s3://archive/{archive.prefix}?scheme=http&region=us-east-1&endpoint_override={proxy.endpoint}"
+    keys = {"AWS_ACCESS_KEY_ID": KEYS["access"], "AWS_SECRET_ACCESS_KEY": KEYS["secret"]}
+    return Recorder(server, place, scratch / "log", *_OPTIONS, "--file-bytes", "1MiB", *options, environment=keys)
+
+
+def test_nothing_is_lost_or_doubled_by_a_store_that_fails(server: Server, store: Any, tmp_path: Path) -> None:
+    archive = _Bucket(store, f"faults{server.programs.parent.name}", tmp_path / "captures")
+    with faulty_store(store.endpoint, _SEED, share=8) as proxy:
+        recorder = _recorder(server, proxy, archive, tmp_path, "--create")
+        try:
+            with Watcher(server, archive.files).watching():
+                _course(server, recorder, _SEED)
+                recorder.await_stored(server.lsn(), archive.end)
+                proxy.share = 0
+                assert recorder.end() == 0, recorder.said()
+            archive.check(server)
+        finally:
+            recorder.kill()
+    assert len(proxy.faults) > 2
+
+
+def test_a_store_that_is_away_is_waited_for_and_nothing_is_confirmed(
+    server: Server, store: Any, tmp_path: Path
+) -> None:
+    archive = _Bucket(store, f"away{server.programs.parent.name}", tmp_path / "captures")
+    with faulty_store(store.endpoint, _SEED, share=0) as proxy:
+        recorder = _recorder(server, proxy, archive, tmp_path, "--spool-bytes", "300KiB")
+        recorder.start("--create")
+        try:
+            wait_until(lambda: archive.end() > 0, "a file", recorder.said)
+            proxy.is_away = True
+            with Watcher(server, archive.files).watching():
+                server.execute("INSERT INTO events (v) SELECT repeat('x', 30) FROM generate_series(1, 30000)")
+                assert recorder.wait(240) == 1, recorder.said()
+                assert "--spool-bytes" in recorder.said()
+                proxy.is_away = False
+                recorder.start()
+                recorder.await_stored(server.lsn(), archive.end)
+                assert recorder.end() == 0
+            archive.check(server)
+        finally:
+            recorder.kill()
+
+
+def test_a_store_that_lies_is_not_believed(server: Server, store: Any, tmp_path: Path) -> None:
+    archive = _Bucket(store, f"lies{server.programs.parent.name}", tmp_path / "captures")
+    with faulty_store(store.endpoint, _SEED, share=0) as proxy:
+        recorder = _recorder(server, proxy, archive, tmp_path)
+        recorder.start("--create")
+        try:
+            wait_until(lambda: archive.end() > 0, "a file", recorder.said)
+            with Watcher(server, archive.files).watching():
+                proxy.lies = True
+                server.execute("INSERT INTO events (v) SELECT 'x' FROM generate_series(1, 100)")
+                wait_until(lambda: "does not have it" in recorder.said(), "that it is noticed", recorder.said)
+                assert (confirmed_lsn(server) or 0) <= archive.end()
+                proxy.lies = False
+                recorder.await_stored(server.lsn(), archive.end)
+                assert recorder.end() == 0
+            archive.check(server)
+        finally:
+            recorder.kill()
