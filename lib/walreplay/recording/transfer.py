@@ -15,7 +15,7 @@ from walreplay.recording.cutting import Cutting
 from walreplay.recording.server import Stream, StreamEnded, StreamOptions, Watch
 from walreplay.recording.storing import Storing
 
-_STATUS_SECONDS: Final = 10.0  # the server ends a session that is silent for wal_sender_timeout, a minute by default
+_STATUS_SECONDS: Final = 2.0  # a server that hears nothing for half of wal_sender_timeout asks, and ends the session
 _WAIT_SECONDS: Final = 0.2
 _AWAY_SECONDS: Final = 60.0  # a store that fails for so long is not waited for when no more fits in memory
 _STOP_SECONDS: Final = 10.0  # a server that is being stopped does not have to wait longer for a store that fails
@@ -117,7 +117,7 @@ class Transfer:
         all_stored = self._finish(is_ending)
         with suppress(StreamEnded):
             self._confirm()
-            self._stream.end(_STATUS_SECONDS)
+            self._stream.end(_STOP_SECONDS)
         if not all_stored:
             raise self._away("not all is stored at the end")
 
@@ -155,11 +155,14 @@ class Transfer:
         """Let the store catch up: what the server has sent meanwhile waits in the connection."""
         if self._storing.waiting_bytes < self._options.spool_bytes:
             return False
-        failure = self._storing.failure
-        if failure is not None and time.monotonic() - failure[1] > _AWAY_SECONDS:
+        if self._is_away():
             raise self._away("the store is away, and no more may wait for it (--spool-bytes)")
         time.sleep(_WAIT_SECONDS / 10)
         return True
+
+    def _is_away(self) -> bool:
+        failure = self._storing.failure
+        return failure is not None and time.monotonic() - failure[1] > _AWAY_SECONDS
 
     def _away(self, problem: str) -> TargetError:
         return TargetError(
@@ -172,9 +175,11 @@ class Transfer:
         cut = self._cutting.last_cut()
         if cut is not None:
             self._storing.add(cut)
-        while not is_ending():  # the connection is lost, and the store may be away: there is time
+        while not is_ending():  # the connection is lost: there is time
             if self._storing.finish(_WAIT_SECONDS):
                 return True
+            if self._is_away():
+                raise self._away("the connection is lost, and the store is away")
         return self._storing.finish(_END_SECONDS)
 
     def _keep_up(self) -> None:
