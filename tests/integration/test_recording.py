@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -108,7 +110,7 @@ class _Work:
             return
         connection.execute(f"PREPARE TRANSACTION '{gid}'".encode())
         time.sleep(chance.random() * 0.5)
-        if self._ends.is_set() or chance.random() < 0.9:
+        if self._ends.is_set() or chance.random() < 0.95:
             connection.execute(f"{chance.choice(('COMMIT', 'ROLLBACK'))} PREPARED '{gid}'".encode())
 
 
@@ -157,7 +159,7 @@ def _crash(server: Server, _: Recorder, __: random.Random) -> None:
 
 
 def _restart(server: Server, _: Recorder, __: random.Random) -> None:
-    server.stop("fast")
+    server.stop("fast")  # it waits for what is stored
     server.start()
 
 
@@ -322,3 +324,153 @@ def test_a_store_that_lies_is_not_believed(server: Server, store: Any, tmp_path:
             archive.check(server)
         finally:
             recorder.kill()
+
+
+def test_a_recorder_goes_on_behind_a_failover(tmp_path: Path) -> None:
+    archive = _Archive(tmp_path / "captures")
+    with running_server(settings=_SETTINGS) as primary:
+        primary.execute(*_SETUP)
+        with primary.followed() as standby:
+            both = f"host={primary.home},{standby.home} port=5432,5432 user=postgres dbname=postgres"
+            dsn = f"{both} target_session_attrs=read-write"
+            recorder = Recorder(primary, str(archive.folder), tmp_path / "log", *_OPTIONS, "--dsn", dsn, "--create")
+            recorder.start()
+            try:
+                wait_until(lambda: confirmed_lsn(primary) is not None, "the slot", recorder.said)
+                synced = "SELECT FROM pg_replication_slots WHERE slot_name = 'archive' AND synced AND NOT temporary"
+
+                def is_synced() -> bool:
+                    primary.execute("INSERT INTO events (v) VALUES ('more')")
+                    time.sleep(0.5)
+                    return bool(standby.rows(synced))
+
+                wait_until(is_synced, "the slot at the standby", recorder.said, patience=180)
+                with _Work(primary, _SEED):
+                    time.sleep(2)
+                _settle(primary)
+                wait_until(
+                    lambda: archive.end() >= primary.lsn(), "all before the failover", recorder.said, patience=120
+                )
+                primary.stop("immediate")
+                standby.promote()
+                standby.execute("INSERT INTO events (v) SELECT 'behind' FROM generate_series(1, 1000)")
+                recorder.await_stored(standby.lsn(), archive.end)
+                assert recorder.end() == 0, recorder.said()
+                archive.check(standby)
+                assert '"timeline": 2' in max(archive.folder.glob("_recorded/*.json")).read_text()
+            finally:
+                recorder.kill()
+                primary.start()
+
+
+_SLOT: Final = "SELECT pg_create_logical_replication_slot('archive', 'pgoutput')"
+_REFUSALS: Final[dict[str, tuple[Sequence[str], Sequence[str], int, str]]] = {
+    "no slot": ((), (), 1, "there is no slot archive.*--create"),
+    "no publication": (("DROP PUBLICATION archive",), ("--create",), 2, "there is no publication archive"),
+    "another database": (
+        ("SELECT pg_create_logical_replication_slot('archive', 'pgoutput')",),
+        (),
+        2,
+        "the database shop",
+    ),
+    "not of two phases": ((_SLOT,), ("--two-phase",), 2, "was not made for --two-phase"),
+    "a folder that is not empty": ((), ("--create", "--and-copy", "{scratch}"), 2, "it is not empty"),
+    "no such size": ((), ("--file-bytes", "many"), 2, "is no size"),
+    "a copy without a slot": ((), ("--and-copy", "base"), 2, "--create, too"),
+    "a password in a damaged address": ((), ("--dsn", "host=a pass word=secret"), 2, "--dsn cannot be read"),
+    "no server": ((), ("--dsn", "host=/nowhere"), 1, "nothing comes from the server"),
+    "no place": ((), ("--to", "ftp://u:secret@host/x"), 2, "nothing here reaches"),
+}
+
+
+@pytest.mark.parametrize("name", _REFUSALS)
+def test_what_cannot_be_recorded_is_said_and_nothing_is_left(server: Server, tmp_path: Path, name: str) -> None:
+    statements, options, code, said = _REFUSALS[name]
+    server.execute(*statements)
+    if name == "another database":
+        server.database = "postgres"
+        server.execute("DROP PUBLICATION IF EXISTS archive", "CREATE PUBLICATION archive")
+    slots = server.rows("SELECT slot_name FROM pg_replication_slots")
+    recorder = Recorder(server, str(tmp_path / "captures"), tmp_path / "log")
+    recorder.start(*(option.format(scratch=tmp_path) for option in options))
+    assert recorder.wait() == code, recorder.said()
+    assert re.search(said, recorder.said()), recorder.said()
+    assert "secret" not in recorder.said()
+    assert server.rows("SELECT slot_name FROM pg_replication_slots") == slots
+
+
+def test_a_slot_that_was_made_anew_needs_a_new_session_whose_name_says_what_is_missing(
+    server: Server, tmp_path: Path
+) -> None:
+    archive = _Archive(tmp_path / "captures")
+    recorder = Recorder(server, str(archive.folder), tmp_path / "log", *_OPTIONS)
+    try:
+        recorder.start("--create")
+        wait_until(lambda: archive.end() > 0, "a file", recorder.said)
+        assert recorder.end() == 0, recorder.said()
+        server.drop_slots()
+        server.execute("INSERT INTO events (v) VALUES ('never recorded')")
+        for options in ((), ("--create",)):
+            recorder.start(*options)
+            assert recorder.wait() == 1
+            assert "--new-session" in recorder.said()
+        server.execute("SELECT pg_create_logical_replication_slot('archive', 'pgoutput')")
+        recorder.start()
+        assert recorder.wait() == 1
+        assert "was made anew" in recorder.said()
+        recorder.start("--new-session")
+        server.execute("INSERT INTO events (v) VALUES ('recorded')")
+        recorder.await_stored(server.lsn(), archive.end)
+        assert recorder.end() == 0, recorder.said()
+        (gap,) = [name for name in names_of(archive.files()) if name.follows_gap]
+        assert gap.start > 0
+    finally:
+        recorder.kill()
+
+
+def test_two_recorders_of_one_slot_or_of_one_archive_are_kept_apart(server: Server, tmp_path: Path) -> None:
+    archive = _Archive(tmp_path / "captures")
+    first, second = (Recorder(server, str(archive.folder), tmp_path / f"log{number}", *_OPTIONS) for number in (1, 2))
+    try:
+        first.start("--create")
+        wait_until(lambda: archive.end() > 0, "a file", first.said)
+        server.execute("SELECT pg_create_logical_replication_slot('other', 'pgoutput')")
+        second.start("--slot", "other")
+        assert second.wait() == 1
+        assert "the slot archive (since" in second.said()
+        # Of one slot, the second waits until it has it.
+        second.start()
+        wait_until(lambda: "slot in use" in second.said(), "that it waits", second.said)
+        first.kill()
+        wait_until(lambda: "INFO recording" in second.said(), "that it takes over", second.said)
+        server.execute("INSERT INTO events (v) VALUES ('last')")
+        second.await_stored(server.lsn(), archive.end)
+        assert second.end() == 0, second.said()
+        archive.check(server)
+    finally:
+        first.kill()
+        second.kill()
+
+
+def test_a_disk_that_is_full_loses_nothing(server: Server, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a file system")
+    archive = _Archive(disk / "captures")
+    recorder = Recorder(server, str(archive.folder), tmp_path / "log", *_OPTIONS)
+    try:
+        recorder.start("--create")
+        wait_until(lambda: archive.end() > 0, "a file", recorder.said)
+        with Watcher(server, archive.files).watching():
+            for _ in range(40):
+                server.execute("INSERT INTO events (v) SELECT md5(random()::text) FROM generate_series(1, 500)")
+            wait_until(lambda: "No space left" in recorder.said(), "that it is full", recorder.said)
+            subprocess.run(["mount", "-o", "remount,size=100m", str(disk)], check=True)
+            recorder.await_stored(server.lsn(), archive.end)
+            assert recorder.end() == 0, recorder.said()
+        archive.check(server)
+    finally:
+        recorder.kill()
+        subprocess.run(["umount", str(disk)], check=True)

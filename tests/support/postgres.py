@@ -91,6 +91,35 @@ class Server:
         control = self.programs / "pg_ctl"
         _run(control, "-D", self.home / "data", "-w", *arguments, account=self.account, cwd=self.home)
 
+    @contextmanager
+    def followed(self) -> Iterator[Server]:
+        """Run a standby that has all that this server has, and the slots that are to fail over (from PostgreSQL 17 on).
+
+        The server sends what such a slot has only once the standby has it.
+        """
+        home = Path(tempfile.mkdtemp(prefix="pg"))
+        try:
+            if self.account is not None:
+                shutil.chown(home, self.account)
+            kept = {"hot_standby_feedback": "on", "sync_replication_slots": "on", "primary_slot_name": "standby"}
+            standby = Server(home, self.programs, self.account, {**self.settings, **kept})
+            source = f"host={self.home} port={self.port} user=postgres dbname=postgres"
+            copy = (self.programs / "pg_basebackup", "-d", source, "-D", home / "data", "-R", "-C", "-S", "standby")
+            _run(*copy, "--checkpoint=fast", "--no-sync", account=self.account, cwd=home)
+            standby.database = self.database
+            self.execute("ALTER SYSTEM SET synchronized_standby_slots = 'standby'", "SELECT pg_reload_conf()")
+            standby.start()
+            try:
+                yield standby
+            finally:
+                standby.stop()
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+
+    def promote(self) -> None:
+        """Make a standby a server of its own."""
+        self._control("promote")
+
     def connect(self) -> psycopg.Connection[Any]:
         """Open a connection whose statements commit at once, outside of ``connection.transaction()``."""
         return psycopg.connect(

@@ -145,9 +145,17 @@ class Recorder:
                 log("slot in use", slot=self._options.slot, reason=str(error))
                 self._wait(1)
             else:
-                if self._look().next_number != archive.next_number:
-                    raise StreamEnded("somebody else has stored a file meanwhile")
+                self._take(archive)
                 return archive
+
+    def _take(self, archive: ArchiveEnd) -> None:
+        """Say that we record, now that the slot is ours, and see that nobody has stored a file meanwhile."""
+        try:
+            archive.describe()
+        except OSError as error:
+            raise StreamEnded(f"the store cannot be written to: {error}") from None
+        if self._look().next_number != archive.next_number:
+            raise StreamEnded("somebody else has stored a file meanwhile")
 
     def _look(self) -> Archive:
         try:

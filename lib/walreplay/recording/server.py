@@ -185,13 +185,23 @@ class Stream:
 
     def _result(self, command: str) -> PGresult | None:
         """Run a command; unlike libpq's own function, it can be interrupted."""
-        self._connection.send_query(command.encode())
-        while self._connection.is_busy():
-            if self._is_ending():
-                raise StreamEnded("the recorder is being ended")
-            select.select([self._connection.socket], [], [], _WAIT_SECONDS)
-            self._connection.consume_input()
-        return self._connection.get_result()
+        import psycopg
+        from psycopg import pq
+
+        connection = self._connection
+        try:
+            connection.send_query(command.encode())
+            while connection.is_busy():
+                if self._is_ending():
+                    raise StreamEnded("the recorder is being ended")
+                select.select([connection.socket], [], [], _WAIT_SECONDS)
+                connection.consume_input()
+            result = connection.get_result()
+            if result is not None and result.status != pq.ExecStatus.COPY_BOTH:
+                connection.get_result()  # None: the command is done
+            return result
+        except (psycopg.OperationalError, OSError) as error:
+            raise StreamEnded(_first_line(str(error))) from None
 
     def _row(self, command: str) -> dict[str, str]:
         from psycopg import pq
@@ -199,7 +209,6 @@ class Stream:
         result = self._result(command)
         if result is None or result.status != pq.ExecStatus.TUPLES_OK:
             raise _ended(result)
-        self._connection.get_result()  # None: the command is done
         names = ((result.fname(number) or b"").decode() for number in range(result.nfields))
         return {name: (result.get_value(0, number) or b"").decode() for number, name in enumerate(names)}
 

@@ -76,6 +76,15 @@ class ArchiveEnd:
         self._store, self._number, self._described = archive.store, number, described
         self.end, self.next_number, self.follows_gap = end, archive.next_number, follows_gap
 
+    def describe(self) -> None:
+        """Say who records from here on.
+
+        Raises:
+            OrderError: somebody else has at the same time.
+            OSError: the store does not answer.
+        """
+        self._store.put(_path(self._number), self._described)
+
     def check(self) -> None:
         """See that nobody else has begun to record into the archive.
 
@@ -182,7 +191,7 @@ class Archive:
         return max(stretch.start, self._last[-1].end if self._last else 0)
 
     def claim(self, origin: SlotOrigin, confirmed: int, *, new_session: bool) -> ArchiveEnd:
-        """Begin to record into the archive, where it ends.
+        """Return where a recorder goes on, which has to describe itself once it has the slot.
 
         Args:
             confirmed: up to which LSN the server will not send again.
@@ -192,7 +201,7 @@ class Archive:
             OrderError: the slot goes on behind the archive's end.
         """
         if self._described is None:
-            return self._begin(origin, confirmed, follows_gap=False)
+            return self._stretch(origin, confirmed, follows_gap=False)
         stretch = _parse(self._described)
         end = self._end(stretch)
         if confirmed > end and not new_session:
@@ -208,14 +217,13 @@ class Archive:
         follows_gap = confirmed > end or stretch.slot != origin.slot or is_incomplete
         if stretch.process == _PROCESS and stretch.timeline == origin.timeline and confirmed <= end:
             return ArchiveEnd(self, self._number, self._described, end, follows_gap=is_incomplete)
-        return self._begin(origin, max(confirmed, end), follows_gap=follows_gap)
+        return self._stretch(origin, max(confirmed, end), follows_gap=follows_gap)
 
-    def _begin(self, origin: SlotOrigin, start: int, *, follows_gap: bool) -> ArchiveEnd:
+    def _stretch(self, origin: SlotOrigin, start: int, *, follows_gap: bool) -> ArchiveEnd:
         who = f"{platform.node()}, process {os.getpid()}"
         began = f"{datetime.now(timezone.utc):%FT%TZ}"
         stretch = _Stretch(**asdict(origin), start=start, recorder=who, process=_PROCESS, began=began)
         described = json.dumps(asdict(stretch), indent=1).encode()
-        self.store.put(_path(self._number + 1), described)
         return ArchiveEnd(self, self._number + 1, described, start, follows_gap=follows_gap)
 
     def try_out(self) -> None:

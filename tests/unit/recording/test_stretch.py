@@ -48,7 +48,9 @@ def _claim(
 ) -> ArchiveEnd:
     archive = Archive(store)
     archive.check_origin(origin, switch, new_session=new_session)
-    return archive.claim(origin, confirmed, new_session=new_session)
+    end = archive.claim(origin, confirmed, new_session=new_session)
+    end.describe()
+    return end
 
 
 def _store(store: Store, end: ArchiveEnd, lsn: int) -> None:
