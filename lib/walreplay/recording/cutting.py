@@ -38,7 +38,7 @@ class StreamPiece:
         sent: when the server sent the last of it (its clock, µs since 2000); None where it has nothing whole.
     """
 
-    data: bytes
+    data: bytearray
     start: int
     end: int
     sent: int | None
@@ -46,6 +46,9 @@ class StreamPiece:
 
 class Cutting:
     """Gather what a server sends, and say when it is time for a file.
+
+    Attributes:
+        data: what the file has so far; ``start``, ``end``: LSNs, as its name will have them.
 
     Args:
         start: the LSN from which on the server sends.
@@ -62,35 +65,35 @@ class Cutting:
 
     def _begin(self) -> None:
         self.start = self.end
-        self._frames: list[bytes] = []
-        self.bytes = 0
-        self.messages = 0
+        self.data = bytearray()
+        self._has_messages = False
         self._began = time.monotonic()
-        self._whole = 0, 0  # frames and messages up to the last place where no transaction was open
+        self._whole = (
+            0,
+            False,
+        )  # bytes up to the last place where no transaction was open, and whether messages are there
         self._sent: int | None = None
 
-    def add(self, payload: bytes) -> None:
+    def add(self, payload: bytes | memoryview) -> None:
         """Take what one CopyData message holds."""
         is_message = payload[0] == _XLOGDATA
-        if is_message:
-            self.messages += 1
-            tag = payload[_MESSAGE]
-            if tag in _TAGS:
-                self._follow(payload, tag)
-        else:
+        if not is_message:
             # All before it was sent, but what is still streamed, which is sent again as a whole if it has to be.
             (lsn,) = _LSN(payload, 1)
             if self._is_inside or lsn <= self.end:
                 return  # a server that is being stopped sends the same again and again
             self.end = lsn
-        size = len(payload)
-        self._frames += (_HEAD(b"d", size + 4), payload)
-        self.bytes += size + 5
+        self.data += _HEAD(b"d", len(payload) + 4)
+        self.data += payload
+        if is_message:
+            self._has_messages = True
+            if payload[_MESSAGE] in _TAGS:
+                self._follow(payload, payload[_MESSAGE])
         if not self._is_inside:
             (self._sent,) = _LSN(payload, 17 if is_message else 9)
-            self._whole = len(self._frames), self.messages
+            self._whole = len(self.data), self._has_messages
 
-    def _follow(self, payload: bytes, tag: int) -> None:
+    def _follow(self, payload: bytes | memoryview, tag: int) -> None:
         if tag == _LOGICAL_MESSAGE:
             if not self._is_inside and not payload[_MESSAGE + 1] & 1:  # in no transaction: its LSN is its place
                 self.end = max(self.end, _LSN(payload, _MESSAGE + 2)[0] + 1)
@@ -117,14 +120,14 @@ class Cutting:
             is_quiet: one that has keepalives alone, too.
             is_asked: at once, unless a transaction is open.
         """
-        if not self.messages and not is_quiet and not is_asked:
+        if not self._has_messages and not is_quiet and not is_asked:
             return False
-        share = max(self.bytes / self._file_bytes, self.seconds / self._file_seconds)
+        share = max(len(self.data) / self._file_bytes, self.seconds / self._file_seconds)
         return share >= _PATIENCE or (not self._is_inside and (is_asked or (share >= 1 and not self._streams)))
 
     def cut(self) -> StreamPiece:
         """End the file here, and begin another one."""
-        piece = StreamPiece(b"".join(self._frames), self.start, self.end, self._sent)
+        piece = StreamPiece(self.data, self.start, self.end, self._sent)
         self._begin()
         return piece
 
@@ -133,5 +136,5 @@ class Cutting:
 
         None where nothing has committed since the file began.
         """
-        frames, messages = self._whole
-        return StreamPiece(b"".join(self._frames[:frames]), self.start, self.end, self._sent) if messages else None
+        size, has_messages = self._whole
+        return StreamPiece(self.data[:size], self.start, self.end, self._sent) if has_messages else None

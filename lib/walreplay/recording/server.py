@@ -135,7 +135,7 @@ class Stream:
             raise _ended(result)
         self._connection.nonblocking = 1
 
-    def receive(self, seconds: float) -> Iterator[bytes]:
+    def receive(self, seconds: float) -> Iterator[memoryview]:
         """Yield what CopyData messages hold, some of those that have come or come within so many seconds."""
         import psycopg
 
@@ -144,7 +144,7 @@ class Stream:
             for _ in range(_BATCH):
                 size, data = connection.get_copy_data(1)
                 if size > 0:
-                    yield bytes(data)
+                    yield data
                 elif size < 0:
                     raise _ended(connection.get_result())
                 elif has_waited:

@@ -122,13 +122,13 @@ class Transfer:
             raise self._away("not all is stored at the end")
 
     def _receive(self) -> None:
-        cutting = self._cutting
+        cutting, file_bytes = self._cutting, self._options.file_bytes
         for payload in self._stream.receive(_WAIT_SECONDS):
             cutting.add(payload)
             if payload[0] == _KEEPALIVE:
                 if payload[_REPLY] and self._asked is None:
                     self._asked = time.monotonic()
-            elif cutting.bytes >= self._options.file_bytes and cutting.is_due():
+            elif len(cutting.data) >= file_bytes and cutting.is_due():
                 self._storing.add(cutting.cut())
 
     def _cut(self) -> None:

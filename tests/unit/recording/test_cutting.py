@@ -94,15 +94,15 @@ def test_files_together_are_what_was_sent(transactions: list[tuple[str, int]], s
     for payload, is_open, end in zip(
         sender.payloads[:count], sender.open_after[:count], sender.ends[:count], strict=True
     ):
-        before = cutting.bytes
+        before = len(cutting.data)
         cutting.add(payload)
         assert cutting.end == end
-        if cutting.bytes > before:  # a keepalive that says nothing is left out
+        if len(cutting.data) > before:  # a keepalive that says nothing is left out
             frames += b"d" + struct.pack("!I", len(payload) + 4) + payload
         if not is_open and payload[:1] == b"w":
             whole = len(frames)
         if cutting.is_due():
-            assert not is_open or cutting.bytes >= 2 * size
+            assert not is_open or len(cutting.data) >= 2 * size
             pieces.append(cutting.cut())
     last = cutting.last_cut()
     if last is not None:
