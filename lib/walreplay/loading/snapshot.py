@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl
 
-from walreplay.errors import ConfigError, TargetError
+from walreplay.errors import TargetError
 from walreplay.loading.database import Address
-from walreplay.lsn import parse_lsn
+from walreplay.recording.server import Stream, StreamEnded, dsn_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Snapshot:
 
 
 LEAST_PATIENCE: Final = 60.0
-_LOCK_NOT_AVAILABLE: Final = b"55P03"
+_LOCK_NOT_AVAILABLE: Final = "55P03"
 
 
 @contextmanager
@@ -48,57 +48,41 @@ def exported_snapshot(address: Address, patience: float) -> Iterator[Snapshot]:
         ConfigError: psycopg is not installed.
         TargetError: the server has not given one.
     """
+    lock_timeout = f"-c lock_timeout={int(1000 * max(patience, LEAST_PATIENCE))}"
     try:
-        from psycopg import pq
-    except ImportError:
-        raise ConfigError(
-            "psycopg is not installed, by which a snapshot is made",
-            path=address.shown,
-            remedy="Install it with: pip install 'walreplay[record]'; or give --snapshot and --consistent-point of a "
-            "slot that is made for this (snapshot.sh of walreplay --scripts)",
-        ) from None
-    connection = pq.PGconn.connect(_conninfo(address, max(patience, LEAST_PATIENCE)))
+        stream = Stream(_dsn(address), lambda: False, lock_timeout)
+    except StreamEnded as error:
+        raise _refused(address, error) from None
     try:
-        if connection.status != pq.ConnStatus.OK:
-            raise _refused(address, connection.error_message)
-        name = f"walreplay_verify_{uuid.uuid4().hex[:16]}"
-        result = connection.exec_(f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput".encode())
-        if result.error_field(pq.DiagnosticField.SQLSTATE) == _LOCK_NOT_AVAILABLE:
-            raise TargetError(
-                "a transaction that was open when the snapshot was asked for does not end, and the server waits for it",
-                path=address.shown,
-                remedy="End it: the oldest xact_start of pg_stat_activity, or prepared of pg_prepared_xacts; or wait "
-                "longer by --wait",
-            )
-        if result.status != pq.ExecStatus.TUPLES_OK:
-            raise _refused(address, result.error_message)
-        fields = {result.fname(number): result.get_value(0, number) for number in range(result.nfields)}
-        point, snapshot = fields[b"consistent_point"], fields[b"snapshot_name"]
-        assert point is not None
-        assert snapshot is not None
-        yield Snapshot(snapshot.decode(), parse_lsn(point.decode()))
+        try:
+            name, point = stream.create_slot(f"walreplay_verify_{uuid.uuid4().hex[:16]}", temporary=True)
+        except StreamEnded as error:
+            if error.sqlstate == _LOCK_NOT_AVAILABLE:
+                raise TargetError(
+                    "a transaction that was open when the snapshot was asked for does not end, and the server waits "
+                    "for it",
+                    path=address.shown,
+                    remedy="End it: the oldest xact_start of pg_stat_activity, or prepared of pg_prepared_xacts; or "
+                    "wait longer by --wait",
+                ) from None
+            raise _refused(address, error) from None
+        yield Snapshot(name, point)
     finally:
-        connection.finish()
+        stream.close()
 
 
-def _conninfo(address: Address, patience: float) -> bytes:
-    from psycopg.conninfo import make_conninfo
-
+def _dsn(address: Address) -> str:
     names, ports = zip(*address.hosts, strict=True)
     values = {"host": ",".join(names), "port": ",".join(ports), "dbname": address.database, "user": address.user}
     # Both drivers have the same names for these; the others' values are files of other forms.
     parameters = dict(parse_qsl(address.url.partition("?")[2]))
     values |= {name: parameters.get(name) for name in ("sslmode", "sslrootcert")}
-    chosen = {name: value for name, value in values.items() if value is not None}
-    # The session waits while others read in its snapshot.
-    timeouts = {"idle_in_transaction_session": 0, "statement": 0, "lock": int(1000 * patience)}
-    options = " ".join(f"-c {name}_timeout={milliseconds}" for name, milliseconds in timeouts.items())
-    return make_conninfo("", **chosen, replication="database", client_encoding="UTF8", options=options).encode()
+    return dsn_of({name: value for name, value in values.items() if value is not None})
 
 
-def _refused(address: Address, message: bytes) -> TargetError:
+def _refused(address: Address, error: StreamEnded) -> TargetError:
     return TargetError(
-        f"the server has given no snapshot: {message.decode('utf-8', 'replace').strip().splitlines()[0]}",
+        f"the server has given no snapshot: {error}",
         path=address.shown,
         remedy="It takes a user with the right to replicate, wal_level = logical, and a free slot and walsender; or "
         "give --snapshot and --consistent-point of a slot that was made for this (docs/verify.md)",

@@ -94,8 +94,8 @@ class Stream:
         StreamEnded: by all methods, and by the making of one.
     """
 
-    def __init__(self, dsn: str, is_ending: Callable[[], bool]) -> None:
-        self._connection, self._is_ending = _connect(dsn), is_ending
+    def __init__(self, dsn: str, is_ending: Callable[[], bool], settings: str = "") -> None:
+        self._connection, self._is_ending = _connect(dsn, settings), is_ending
         row = self._row("IDENTIFY_SYSTEM")
         self.system, self.timeline, self.database = row["systemid"], int(row["timeline"]), row["dbname"]
 
@@ -112,7 +112,9 @@ class Stream:
         lines = (line.split("\t") for line in history.splitlines() if line[:1].isdigit())
         return next((parse_lsn(lsn) for number, lsn, *_ in lines if int(number) == timeline), None)
 
-    def create_slot(self, slot: str, *, two_phase: bool, failover: bool) -> tuple[str, int]:
+    def create_slot(
+        self, slot: str, *, temporary: bool = False, two_phase: bool = False, failover: bool = False
+    ) -> tuple[str, int]:
         """Make a slot; return the snapshot's name, which lasts until this connection is used or closed, and its LSN.
 
         The server waits for transactions that are open.
@@ -121,7 +123,8 @@ class Stream:
         options += ["TWO_PHASE"] if two_phase else []
         options += ["FAILOVER"] if failover and self.version >= _FAILOVER else []
         clause = f" ({', '.join(options)})" if self.version >= _NEW_SYNTAX else ""
-        row = self._row(f"CREATE_REPLICATION_SLOT {_identifier(slot)} LOGICAL pgoutput{clause}")
+        kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
+        row = self._row(f"CREATE_REPLICATION_SLOT {_identifier(slot)} {kind} pgoutput{clause}")
         return row["snapshot_name"], parse_lsn(row["consistent_point"])
 
     def start(self, slot: str, lsn: int, options: Mapping[str, str]) -> None:
@@ -272,6 +275,22 @@ FROM pg_replication_slots s WHERE slot_name = %s
 """
 
 
+def dsn_of(values: Mapping[str, Any]) -> str:
+    """Write what libpq reads.
+
+    Raises:
+        ConfigError: psycopg is not installed.
+    """
+    try:
+        from psycopg import conninfo
+    except ImportError:
+        raise ConfigError(
+            "psycopg is not installed, by which the server is reached",
+            remedy="Install it with: pip install 'walreplay[record]'",
+        ) from None
+    return conninfo.make_conninfo("", **values)
+
+
 def environment_of(dsn: str) -> dict[str, str]:
     """Return the variables by which libpq's programs reach the same server."""
     from psycopg import pq
@@ -286,24 +305,20 @@ def _conninfo(dsn: str, settings: str, **parameters: str) -> str:
     Raises:
         ConfigError: it cannot be read, or psycopg is not installed.
     """
-    try:
-        from psycopg import ProgrammingError, conninfo
-    except ImportError:
-        raise ConfigError(
-            "psycopg is not installed, by which the server is reached",
-            remedy="Install it with: pip install 'walreplay[record]'",
-        ) from None
+    dsn_of({})  # says it, if there is no psycopg
+    from psycopg import ProgrammingError, conninfo
+
     try:
         given = conninfo.conninfo_to_dict(dsn)
     except ProgrammingError:  # its text may have the password
         raise ConfigError("--dsn cannot be read", remedy="Write it like 'host=db dbname=shop user=archive'") from None
     user_settings = given.get("options") or os.environ.get("PGOPTIONS", "")
     parameters |= {"options": f"{user_settings} {settings}".strip(), "client_encoding": "UTF8"}
-    return conninfo.make_conninfo("", **{**_CONNECTION, **given, **parameters})
+    return dsn_of({**_CONNECTION, **given, **parameters})
 
 
-def _connect(dsn: str) -> PGconn:
-    whole = _conninfo(dsn, _TEXT_SETTINGS, replication="database")
+def _connect(dsn: str, settings: str) -> PGconn:
+    whole = _conninfo(dsn, f"{_TEXT_SETTINGS} {settings}", replication="database")
     from psycopg import pq
 
     connection = pq.PGconn.connect(whole.encode())
