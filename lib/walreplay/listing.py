@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from walreplay.errors import ConfigError
+from walreplay.recorded_names import RecordedName
 
 Order: TypeAlias = Literal["natural", "path", "modified"]
 
@@ -239,10 +240,11 @@ def missing_numbers(paths: Sequence[str]) -> list[Hole]:
     a time, seconds since 1970, or the first half of an LSN, is no number here, and neither is what several files share,
     such as a session's number before a running one.  A suffix of compression makes no other file.
 
-    Files that were cleared away on purpose have to be among the paths, or they count as missing.
+    Files that were cleared away on purpose have to be among the paths, or they count as missing.  What `RecordedName`
+    reads is left to `broken_chains`.
     """
     holes: dict[tuple[str, str], Hole] = {}
-    words = _words(paths)
+    words = _words([path for path in paths if RecordedName.parse(path) is None])
     taken: set[tuple[str, int]] = set()
     for reading in (_SEGMENTS, _HEXADECIMALS, _DECIMALS):  # the strictest first; what it has read the others leave
         for series, write in _series(reading, [word for word in words if (word.path, word.start) not in taken]):

@@ -13,10 +13,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from walreplay.errors import OrderError
+from walreplay.errors import NotACapture, OrderError
 from walreplay.lsn import format_lsn, parse_lsn
 
 _NAME: Final = re.compile(r"(\d{8,})_(gap_)?([0-9A-F]{1,8}-[0-9A-F]{1,8})_([0-9A-F]{1,8}-[0-9A-F]{1,8})\.pgo\.zst")
+
+_BRING: Final = (
+    "Bring what is missing from where it was recorded; or go on without it by --allow-gaps, and load all tables again "
+    "(docs/starting.md)"
+)
+_ONE: Final = "An archive has one recorder: keep the files of one, and move the other's to a folder of their own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +60,22 @@ class BrokenChain:
     """Two files of a folder, one behind the other, between which something is missing or doubled.
 
     Attributes:
-        before: the paths.
-        is_recorded: the second one's name says itself that what lies between was never recorded.
+        before, after: the paths.
+        start: the LSN at which the second one begins.
+        is_recorded: its name says itself that what lies between was never recorded.
     """
 
     before: str
     after: str
     problem: str
-    is_recorded: bool
+    remedy: str
+    start: int
+    is_recorded: bool = False
+
+    @property
+    def error(self) -> OrderError:
+        """The error of who needs what is missing."""
+        return OrderError(self.problem, path=self.after, remedy=self.remedy)
 
 
 def broken_chains(paths: Iterable[str]) -> Iterator[BrokenChain]:
@@ -75,35 +89,44 @@ def broken_chains(paths: Iterable[str]) -> Iterator[BrokenChain]:
             folders.setdefault(path.rpartition("/")[0], []).append((name.number, path, name))
     for files in folders.values():
         for (_, before, earlier), (_, after, later) in pairwise(sorted(files, key=lambda file: file[:2])):
-            if later.number == earlier.number:
-                problem = f"two files have the number {later.number}: two recorders wrote into one folder"
-            elif later.number > earlier.number + 1:
-                problem = f"{later.number - earlier.number - 1:,} files between them are missing"
-            elif later.start == earlier.end:
-                continue
-            else:
-                places = f"from LSN {format_lsn(earlier.end)} to {format_lsn(later.start)}"
-                problem = (
-                    f"what committed {places} was never recorded" if later.follows_gap else f"nothing goes {places}"
-                )
-            yield BrokenChain(before, after, problem, later.follows_gap)
+            broken = _broken(earlier, later)
+            if broken is not None:
+                is_recorded = later.follows_gap and later.number == earlier.number + 1
+                yield BrokenChain(before, after, *broken, later.start, is_recorded)
 
 
-def refuse_outside(path: str, first_lsn: int | None, last_lsn: int | None) -> None:
-    """Hold a file's name against what is in it.
+def _broken(earlier: RecordedName, later: RecordedName) -> tuple[str, str] | None:
+    """Return what is wrong between two files, and what to do; None if the second one goes on behind the first."""
+    end, start, missing = format_lsn(earlier.end), format_lsn(later.start), later.number - earlier.number - 1
+    if missing < 0:
+        return f"{earlier} has the same number: two recorders wrote into one folder", _ONE
+    if missing:
+        files = "1 file is" if missing == 1 else f"{missing:,} files are"
+        return f"in front of it {files} missing, behind {earlier}, which goes to LSN {end}", _BRING
+    if later.start < earlier.end:
+        return f"it begins at LSN {start}, and {earlier}, in front of it, goes to {end}", _ONE
+    if later.start == earlier.end:
+        return None
+    if not later.follows_gap:
+        return f"it begins at LSN {start}, and {earlier}, in front of it, ends at {end}", _BRING
+    return f"what committed from LSN {end} to {start} was never recorded", (
+        f"Load all tables again, as of LSN {start} or later (docs/starting.md): walreplay load --replace; if walreplay "
+        "apply still stops here, it has outputs or tables that were not loaded: give it --allow-gaps"
+    )
 
-    Args:
-        first_lsn: of the first transaction that commits in it, the LSN of its commit; of the last one.
+
+def refuse_outside(path: str, commits: Iterable[int]) -> None:
+    """Hold a file's name against the commit LSNs in it.
 
     Raises:
-        OrderError: it has transactions from outside of its name's LSNs.
+        NotACapture: it has transactions from outside of its name's LSNs: it is no file of this name's archive.
     """
-    name = RecordedName.parse(path)
-    if name is None or first_lsn is None or last_lsn is None or name.start <= first_lsn <= last_lsn <= name.end:
+    name, lsns = RecordedName.parse(path), [*commits]
+    if name is None or not lsns or name.start <= min(lsns) <= max(lsns) < name.end:  # ends are behind the last commit
         return
-    raise OrderError(
-        f"the file has transactions from LSN {format_lsn(first_lsn)} to {format_lsn(last_lsn)}, and its name says "
-        "others: it was renamed, or it is another file",
+    raise NotACapture(
+        f"the file has transactions from LSN {format_lsn(min(lsns))} to {format_lsn(max(lsns))}, and its name says "
+        f"{format_lsn(name.start)} to {format_lsn(name.end)}: it was renamed, or it is another file",
         path=path,
         remedy="Fetch the file from where it was recorded",
     )

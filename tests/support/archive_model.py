@@ -24,6 +24,7 @@ from walreplay.progress import Progress
 from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import read_messages
+from walreplay.recorded_names import broken_chains
 from walreplay.spark.captures import CaptureFile
 from walreplay.spark.workers.scan import scan_of
 from walreplay.stream.plan import Plan, Resume
@@ -223,7 +224,9 @@ class MemoryArchive:
         return bool(place.files) and len(place.certain()[0]) == len(place.files)
 
     def _place(self, files: Mapping[str, bytes]) -> Archive:
-        return Archive(None, self.settings, Progress(), listed_of(files), self.index, {})  # type: ignore[arg-type]
+        broken = {chain.after: chain.error for chain in broken_chains(files)}
+        listed, index, settings = listed_of(files), self.index, self.settings
+        return Archive(None, settings, Progress(), listed, index, {}, broken=broken)  # type: ignore[arg-type]
 
     def join(self, files: Mapping[str, bytes], *, lenient: bool = False) -> list[Joined]:
         """Join the files that are there now, or those of them that the index does not make certain."""

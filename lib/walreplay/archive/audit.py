@@ -35,6 +35,7 @@ from walreplay.listing import Hole
 from walreplay.lsn import to_datetime
 from walreplay.progress import Progress
 from walreplay.protocol.messages import Relation
+from walreplay.recorded_names import RecordedName
 from walreplay.report import JsonResult
 from walreplay.session.isolation import settings as set_for_a_while
 from walreplay.spark.captures import files_a_batch, read_files
@@ -463,9 +464,10 @@ class Findings:
         """Take up the next file."""
         for gap in joined.gaps:
             self.note(gap)
-        # The stream goes on behind a file that does not belong to it.
-        kinds = {Problem.of(gap).kind for gap in joined.gaps}
-        self._is_cut |= bool(kinds) and (joined.facts is not None or not kinds <= {"twin", "foreign"})
+        # The stream goes on behind a file that does not belong to it, and is in nobody's place.
+        kinds, path = {Problem.of(gap).kind for gap in joined.gaps}, joined.file.path
+        is_strange = joined.facts is None and kinds <= {"twin", "foreign"} and RecordedName.parse(path) is None
+        self._is_cut |= bool(kinds) and not is_strange
         if joined.hole is not None:
             hole, name_of = joined.hole, self.name_of
             self.holes.append(Hole(name_of(hole.before), name_of(hole.after), hole.missing, name_of(hole.example)))

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.archive.facts import FileFacts, FoundFile, Recording
@@ -35,6 +35,7 @@ from walreplay.errors import (
 from walreplay.listing import Hole, missing_numbers
 from walreplay.progress import Progress
 from walreplay.protocol.framing import Framing
+from walreplay.recorded_names import broken_chains
 from walreplay.report import JsonResult
 from walreplay.session import steps
 from walreplay.session.failures import spark_errors
@@ -111,7 +112,8 @@ class Joining:
             begin = next(number for number, file in enumerate(archive.files) if file.path == resume.path)
         self.files = archive.files[begin:]
         self._again = dict(zip((file.path for file in self.files), rows[begin:], strict=False))
-        self._spark, self._index, self._holes = archive.spark, archive.index, archive.holes
+        self._spark, self._index = archive.spark, archive.index
+        self._holes, self._broken = archive.holes, archive.broken
         self._progress, self._lenient, self._write_rows = archive.progress, lenient, write
         self._framing = None if settings.framing == "auto" else Framing(settings.framing)
         self._codec = settings.source_codec
@@ -175,7 +177,7 @@ class Joining:
     # One file
 
     def _take(self, file: CaptureFile, scanned: FileScan | WalReplayError, *, resumes: bool) -> Joined:
-        self._gaps, row = [], self._again.get(file.path)
+        self._gaps, row, broken = [], self._again.get(file.path), self._broken.get(file.path)
         differs = other_bytes(file.path) if isinstance(scanned, FileScan) and scanned.differs else None
         if differs is not None and not self._lenient:
             raise differs
@@ -184,6 +186,8 @@ class Joining:
         self._recording.look(self.stitch, lost=self._lost)
         scan: FileScan | None
         try:
+            if broken is not None and not (self._lenient and (self._lost or not was_open)):
+                raise broken  # what is open does not go on here, though it may seem to
             scan = self._add(file, scanned)
         except CaptureError as error:
             if not self._lenient:
@@ -191,6 +195,7 @@ class Joining:
                     error.remedy = _CLEARED_REMEDY
                 raise
             scan = self._leave_out(file, error)
+        self._gaps += [broken] if broken is not None and broken not in self._gaps else []
         self._gaps += self.stitch.state.gap_errors  # with gaps allowed, the stitch leaves out what is incomplete
         self.stitch.state.gap_errors.clear()
         # If an open transaction or message goes on here, nothing is missing.
@@ -355,6 +360,7 @@ class Archive:
         files: in their order.
         holes: by the path of the file before which others are missing, according to their numbers.
         errors: what is wrong in the listing, by the index.
+        broken: by the path of a recorded file, what is wrong in front of it (`broken_chains`).
     """
 
     spark: SparkSession
@@ -364,6 +370,7 @@ class Archive:
     index: ArchiveIndex
     holes: Mapping[str, Hole]
     errors: Sequence[CaptureError] = ()
+    broken: Mapping[str, OrderError] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -376,10 +383,10 @@ class Archive:
         If that is not done, it begins in one of these files.  If the rows are of all files, it is None.
         """
         names = [self.index.name_of(file.path) for file in self.files]
-        rows = list[IndexedFile]()
+        rows, missing = list[IndexedFile](), self.holes.keys() | self.broken.keys()
         for row, file in zip(in_order(names, self.index.rows_of(self.files)), self.files, strict=False):
             # What is missing is an error each time, unless the row has it as a warning, and gaps are allowed.
-            if not self.settings.allow_gaps if row.gap else file.path in self.holes:
+            if not self.settings.allow_gaps if row.gap else file.path in missing:
                 break
             rows.append(row)
         if len(rows) == len(self.files):
@@ -411,9 +418,11 @@ def archive_of(
         with quiet_queries(), set_for_a_while(session, delta.SMALL_STATE):
             progress.stage("list", None)
             files, opened, errors = list_beside(session, captures, settings, None if index is None else str(index))
-            holes = confirm_holes(session, missing_numbers([file.path for file in files]))
+            paths = [file.path for file in files]
+            holes = {hole.after: hole for hole in confirm_holes(session, missing_numbers(paths))}
+            broken = {chain.after: chain.error for chain in broken_chains(paths)}
             try:
-                yield Archive(session, settings, progress, files, opened, {hole.after: hole for hole in holes}, errors)
+                yield Archive(session, settings, progress, files, opened, holes, errors, broken)
             finally:
                 progress.done()
 

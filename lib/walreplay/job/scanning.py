@@ -35,13 +35,16 @@ from walreplay.job.context import RunContext
 from walreplay.ledger.state import State
 from walreplay.listing import missing_numbers, sort_key, uncompressed
 from walreplay.lsn import to_datetime
+from walreplay.names import Output, output_of, source_oid
 from walreplay.protocol.framing import Framing
+from walreplay.recorded_names import BrokenChain, broken_chains
 from walreplay.session import steps
 from walreplay.session.session import local_cores
 from walreplay.spark.captures import CaptureFile, confirm_holes, in_parts, name_in, root_of, scan_each
 from walreplay.stream.duplicates import DuplicateFileError
 from walreplay.stream.plan import Plan, Resume
 from walreplay.stream.stitch import Stitch
+from walreplay.table.registry import Entries, MirrorEntry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,13 +54,27 @@ _UNCHANGED_REMEDY: Final = "Captures must not change but by growing; restore the
 
 
 @dataclass(frozen=True, slots=True)
+class MissingFiles:
+    """In front of which new files something is missing, by their paths.
+
+    Attributes:
+        holes: by the numbers in their names, with the description.
+        broken: of recorded files, by their names.
+        tables: the target's; they may have been loaded as of an LSN behind a recorded gap.
+    """
+
+    holes: Mapping[str, str] = field(default_factory=dict)
+    broken: Mapping[str, BrokenChain] = field(default_factory=dict)
+    tables: Entries = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RunInput:
     """What a run has to read.
 
     Attributes:
         first: the offset to begin at in the first file, if it is known.
         resume: where the last run ended.
-        holes: files before which another one is missing, according to the numbers in the names, with the description.
         listed: all files of the captures.
         has_rest: more files follow, which are left to later runs.
     """
@@ -65,7 +82,7 @@ class RunInput:
     files: tuple[CaptureFile, ...]
     first: int
     resume: Resume | None
-    holes: Mapping[str, str] = field(default_factory=dict)
+    missing: MissingFiles = field(default_factory=MissingFiles)
     listed: Sequence[CaptureFile] = ()
     has_rest: bool = False
 
@@ -97,14 +114,14 @@ class NewFiles:
 
     def what_is_new(self, files: Sequence[CaptureFile], state: State | None) -> RunInput | None:
         """Return what has to be read; None if nothing has come since the last run."""
-        resume = self._resume(files, state)
+        resume, tables = self._resume(files, state), () if state is None else state.tables
         if resume is None or state is None:  # nothing was applied yet
-            return RunInput(tuple(files), 0, None, self._holes(files, files, None), files) if files else None
+            return RunInput(tuple(files), 0, None, self._missing(files, files, None, tables), files) if files else None
         last_key = self._key_of(resume.last_path, files)
         earlier = [file for file in files if self._key(file) <= last_key]
         later = [file for file in files if self._key(file) > last_key]
         self._check_earlier(earlier, state, resume)
-        holes = self._holes(files, later, resume)
+        missing = self._missing(files, later, resume, tables)
         lengths = {file.path: file.length for file in earlier}
         grown = lengths.get(resume.last_path, resume.last_length) != resume.last_length
         if not (later or grown or resume.has_more):  # has_more: what `until` has cut off
@@ -113,7 +130,7 @@ class NewFiles:
         if framing not in ("auto", resume.place.framing.value):
             # The earlier files were in another framing than the configuration names now: a session begins.
             session = resume.in_session_of(Framing(framing))
-            return RunInput(tuple(later), 0, session, holes, files) if later else None
+            return RunInput(tuple(later), 0, session, missing, files) if later else None
         resume_key = self._key_of(resume.path, files)
         again = [file for file in earlier if self._key(file) >= resume_key]
         if resume.done and lengths.get(resume.path, resume.length) == resume.length:
@@ -128,7 +145,7 @@ class NewFiles:
         to_read = (*again, *later)
         # The run begins inside the file of the last run, or at the first byte of the next one.
         first = resume.offset if again and again[0].path == resume.path else 0
-        return RunInput(to_read, first, resume, holes, files) if to_read else None
+        return RunInput(to_read, first, resume, missing, files) if to_read else None
 
     def _resume(self, files: Sequence[CaptureFile], state: State | None) -> Resume | None:
         """Return where the last run ended, with the files' present paths: the captures' folder may have been moved."""
@@ -203,8 +220,10 @@ class NewFiles:
                     remedy="Only the newest file may grow; restore the file, or apply to a new target",
                 )
 
-    def _holes(self, files: Sequence[CaptureFile], new: Sequence[CaptureFile], resume: Resume | None) -> dict[str, str]:
-        """Return the new files before which another one is missing; see `RunInput`."""
+    def _missing(
+        self, files: Sequence[CaptureFile], new: Sequence[CaptureFile], resume: Resume | None, tables: Entries
+    ) -> MissingFiles:
+        """Return the new files in front of which something is missing."""
         before = [resume.last_path] if resume is not None else []
         paths = list(dict.fromkeys([*before, *(file.path for file in files)]))
         new_paths = {file.path for file in new}
@@ -213,7 +232,9 @@ class NewFiles:
             # Applied files may have been deleted since: only their neighbours that are still there count.
             applied_paths = {file.path for file in files} - new_paths
             holes = [hole for hole in holes if hole.before in new_paths or hole.before in applied_paths]
-        return {hole.after: hole.describe() for hole in confirm_holes(self.session, holes)}
+        confirmed = {hole.after: hole.describe() for hole in confirm_holes(self.session, holes)}
+        broken = {chain.after: chain for chain in broken_chains(paths) if chain.after in new_paths}
+        return MissingFiles(confirmed, broken, tables)
 
 
 def seen_files(captures: str, files: Sequence[CaptureFile], last: str) -> str:
@@ -351,11 +372,12 @@ class Scanning:
         if recording is not None:
             recording.look(stitch)
         scan = self._add(file, scanned)
-        if file.path in reading.holes and not was_open:
+        hole = None if was_open else reading.missing.holes.get(file.path)
+        if hole is not None:
             # If an open transaction or message continues here, nothing is missing.
             if not self._run.settings.allow_gaps:
-                raise OrderError(reading.holes[file.path], path=file.path, remedy=HOLE_REMEDY)
-            stitch.state.warn_of_gap(f"{file.path}: {reading.holes[file.path]}")
+                raise OrderError(hole, path=file.path, remedy=HOLE_REMEDY)
+            stitch.state.warn_of_gap(f"{file.path}: {hole}")
         # Where the last run has ended may be at the file's first byte, and behind the session's begin there.
         is_begun = reading.resume is not None and file.path == reading.resume.path
         # Behind a gap the state in which a file begins is unknown.
@@ -369,6 +391,14 @@ class Scanning:
         """Add a file to the stream, from where that is; behind a gap, if the file does not go on there."""
         stitch, reading, allows_gaps = self._stitch, self._reading, self._run.settings.allow_gaps
         is_first, resume = file is reading.files[0], reading.resume
+        broken = reading.missing.broken.get(file.path)
+        if broken is not None:
+            if not allows_gaps and not self._is_loaded_behind(broken):
+                raise broken.error
+            # What is open does not go on here, though it may seem to.
+            if stitch.place is not None and (stitch.is_open or broken.is_recorded):
+                return self._add_behind_gap(file, broken.error)
+            stitch.state.warn_of_gap(f"{file.path}: {broken.problem}")
         if isinstance(scanned, WalReplayError):
             # The run's first file begins at a known place, and may not fit what was read before.
             may_be_gap = allows_gaps and is_first and resume is not None and not reading.first
@@ -397,6 +427,21 @@ class Scanning:
             return self._add_behind_gap(file, error)
         return scan
 
+    def _is_loaded_behind(self, broken: BrokenChain) -> bool:
+        """Return whether it is a recorded gap, and all tables were loaded as of its end or later."""
+        state, settings, tables = self._stitch.state, self._run.settings, self._reading.missing.tables
+        partitions = {partition.relation.oid for partition in state.partitions.in_force}  # their rows are their roots'
+        relations = state.versions.relations
+        names = [(relation.oid, (relation.namespace or "pg_catalog", relation.name)) for relation in relations]
+        coming = {  # tables that this run makes would lack it, too
+            (oid, output)
+            for oid, name in names
+            if settings.wants_table(*name) and oid not in partitions
+            for output in settings.outputs_of(*name)
+        }
+        loaded = {_source_of(entry) for entry in tables if (entry.base_lsn or -1) >= broken.start}
+        return broken.is_recorded and bool(tables) and coming.union(map(_source_of, tables)) <= loaded
+
     def _add_behind_gap(self, file: CaptureFile, error: CaptureError) -> FileScan:
         """Add a file in front of which something is missing, from where a session can begin in it."""
         place = self._stitch.gap(file.path, error.problem)
@@ -414,6 +459,10 @@ class Scanning:
 
     def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
         return scan_each(self._run.session, tasks if self._index is None else self._index.proved(tasks))
+
+
+def _source_of(entry: MirrorEntry) -> tuple[int, Output]:
+    return source_oid(entry.oid), output_of(entry.oid)
 
 
 def check_times(plan: Plan) -> None:

@@ -212,9 +212,9 @@ class Archive:
                 path=self.store.shown,
                 remedy=LOAD,
             )
-        # Another slot may not send what was prepared before its time; a stretch without a file may follow a gap.
+        # The stretch before may have begun behind a gap, and have no file.
         is_incomplete = bool(self._last) and self._last[-1].end < stretch.start
-        follows_gap = confirmed > end or stretch.slot != origin.slot or is_incomplete
+        follows_gap = confirmed > end or is_incomplete
         if stretch.process == _PROCESS and stretch.timeline == origin.timeline and confirmed <= end:
             return ArchiveEnd(self, self._number, self._described, end, follows_gap=is_incomplete)
         return self._stretch(origin, max(confirmed, end), follows_gap=follows_gap)

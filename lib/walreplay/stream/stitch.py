@@ -30,6 +30,7 @@ from walreplay.decode.walk import Place, Transaction
 from walreplay.errors import FramingError
 from walreplay.lsn import format_lsn
 from walreplay.protocol.framing import Framing
+from walreplay.recorded_names import refuse_outside
 from walreplay.stream.in_force import Versions
 from walreplay.stream.plan import OpenTransaction, Plan, Resume
 from walreplay.stream.schedule import AddedPart, View
@@ -292,6 +293,8 @@ class Stitch:
         state = self.state
         state.parts = parts = tuple(parts)
         state.duplicate_files.check(scan, parts, state.place, len(state.tail), state.open.streams)
+        lsns = (lsn for part in parts for lsn in (part.summary.first_lsn, part.summary.last_lsn))
+        refuse_outside(scan.path, (lsn for lsn in lsns if lsn is not None))
         check_rows(state, parts, scan.path)
         for part in parts:
             self._add_part(scan, part)
