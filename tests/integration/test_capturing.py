@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,10 +16,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import walreplay
+from support.command import program_environment
 from support.pages import block, with_places, without_comments
 from support.postgres import Server, running_server
 from support.truth import assert_equal, mirror_tables, read_tables
 from support.waiting import wait_until
+from walreplay.recorded_names import RecordedName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,15 +80,24 @@ def captures(server: Server) -> Path:
 
 @contextmanager
 def recording(server: Server, captures: Path, file: str | None = None) -> Iterator[int]:
-    """Run the page's commands in a shell, whose process group is given, until the block ends."""
+    """Run pg_recvlogical as the page has it, as `running` does."""
     text = with_places(block("docs/capturing.md", "export PGOPTIONS").text, {"/captures/": f"{captures}/"})
     if file is not None:
         text = with_places(text, {"$(date -u +%Y%m%dT%H%M%SZ).bin": file})
+    with running(server, captures, text) as group:
+        yield group
+
+
+@contextmanager
+def running(server: Server, captures: Path, text: str) -> Iterator[int]:
+    """Run a recorder's commands in a shell, whose process group is given, until the block ends."""
+    programs = [str(Path(sys.prefix, "bin")), str(server.programs)]
     environment = {
-        **os.environ,
-        "PATH": os.pathsep.join([str(server.programs), os.environ["PATH"]]),
+        **program_environment(captures.parent),
+        "PATH": os.pathsep.join([*programs, os.environ["PATH"]]),
         "PGHOST": str(server.home),
         "PGUSER": "postgres",
+        "PGDATABASE": "shop",
     }
     log = captures.with_name("recorder.log")
     with log.open("wb") as output:
@@ -144,6 +156,24 @@ def test_a_server_that_is_captured_as_the_page_says_is_mirrored(
     assert [file.name for file in later.iterdir()] == ["0001.bin"]
     assert_mirrored(spark, server, later, tmp_path / "second", "t")
     shutil.rmtree(later)
+
+
+def test_a_server_that_is_recorded_as_the_page_says_is_mirrored(
+    spark: SparkSession, server: Server, captures: Path, tmp_path: Path
+) -> None:
+    run_as_written(server, block("docs/capturing.md", "CREATE PUBLICATION").text)
+    command = with_places(block("docs/capturing.md", "walreplay record").text, {"/data/captures": captures})
+    with running(server, captures, command):
+        server.execute(*_ORDERS)
+        received = "SELECT 1 FROM pg_stat_replication WHERE write_lsn >= %s::pg_lsn"
+        lsn = server.value("SELECT pg_current_wal_lsn()::text")
+        log = captures.with_name("recorder.log")
+        wait_until(lambda: server.rows(received, lsn), "the last row", log.read_text)
+    names = sorted(file.name for file in captures.iterdir())
+    assert "`_recorded` beside the files" in Path("docs/capturing.md").read_text()
+    assert names.pop() == "_recorded"
+    assert [name for name in names if RecordedName.parse(name) is None] == []
+    assert_mirrored(spark, server, captures, tmp_path / "mirror", "orders")
 
 
 def test_files_that_are_rotated_as_the_page_says_are_read_in_their_order(

@@ -252,7 +252,7 @@ class Server:
         return [self.source_table(schema, name) for schema, name in names]
 
 
-_LOST_FILE: Final = "could not map filenumber"
+LOST_FILE: Final = "could not map filenumber"
 """PostgreSQL 18 may end a stream by this error where tables are rewritten meanwhile.  Mostly the next one is whole; a
 slot that was made while they were rewritten may be stuck there for good."""
 
@@ -292,7 +292,7 @@ class Recording:
         while not condition():
             if self.process.poll() is not None:
                 said = self._errors.read_text()
-                assert said.count(_LOST_FILE) > self._restarts, f"pg_recvlogical ended before {what}: {said}"
+                assert said.count(LOST_FILE) > self._restarts, f"pg_recvlogical ended before {what}: {said}"
                 self._restarts += 1
                 if self._restarts == _STUCK:  # no recorder gets beyond it
                     pytest.skip(f"this PostgreSQL cannot decode its own WAL: {said.splitlines()[-2]}")

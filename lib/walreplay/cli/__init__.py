@@ -8,7 +8,7 @@ Exit codes: 0 done, 1 a failed run, 2 a usage or configuration error, 3 an audit
 
 Entry points: `run` of an installed program, `main`.
 
-Uses: archive, config, job, ledger, loading, session.
+Uses: archive, config, job, ledger, loading, recording, session.
 Used by: __main__.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -16,10 +17,11 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 import walreplay
-from support.pages import block
+from support.pages import ROOT, block
 from support.sample_reports import HOSTILE, target_status
 from walreplay.cli import main
-from walreplay.cli.metrics import Prometheus
+from walreplay.cli.metrics import Prometheus, write_gauges
+from walreplay.cli.record import _NUMBERS
 from walreplay.errors import visible
 from walreplay.ledger.status import NothingApplied, TargetStatus
 from walreplay.report import RunReport, SourceReport, SourcesReport
@@ -199,27 +201,48 @@ def alarming(hours: int, **changes: Any) -> TargetStatus:
     return replace(status, runs=(run,), tables=tuple(tables))
 
 
+def recorded(tmp_path: Path, values: dict[str, float]) -> list[dict[str, str]]:
+    """Return what a recorder writes into its file, as series for promtool; by default of one that does well."""
+    numbers = dict.fromkeys(_NUMBERS) | {"stored_time": 200 * 3600 - 60, **values}
+    write_gauges(str(tmp_path / "record.prom"), {"archive": "a", "slot": "s"}, numbers, _NUMBERS)
+    text = (tmp_path / "record.prom").read_text(encoding="utf-8")
+    return [
+        {"series": series, "values": f"{float(value):.0f}+0x13000"}
+        for series, value in re.findall(r"^(walreplay_record_.*) (\S+)$", text, re.MULTILINE)
+    ]
+
+
+def test_the_page_lists_a_recorders_numbers() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"`record` writes `walreplay_record_` and ([^.]+)\.", page)
+    assert re.findall(r"`(\w+)`", listed) == list(_NUMBERS)
+
+
 @pytest.mark.skipif(PROMTOOL is None, reason="needs promtool, of the package prometheus")
 @pytest.mark.parametrize(
-    ("status", "alerts"),
+    ("status", "recorder", "alerts"),
     [
-        (alarming(1), []),
-        (alarming(3), ["WalreplayNotApplied"]),
-        (alarming(1, lag_bytes=2 << 30), ["WalreplayBehind"]),
-        (alarming(1, table={"is_equal": False}), ["WalreplayNotVerified"]),
-        (alarming(1, verified=9 * 24), ["WalreplayNotVerified"]),
+        (alarming(1), {"retained_bytes": 10, "spare_bytes": 20}, []),
+        (alarming(3), {}, ["WalreplayNotApplied"]),
+        (alarming(1, lag_bytes=2 << 30), {}, ["WalreplayBehind"]),
+        (alarming(1, table={"is_equal": False}), {}, ["WalreplayNotVerified"]),
+        (alarming(1, verified=9 * 24), {}, ["WalreplayNotVerified"]),
+        (alarming(1), {"stored_time": 199 * 3600}, ["WalreplayNotRecorded"]),
+        (alarming(1), {"retained_bytes": 20, "spare_bytes": 10}, ["WalreplaySlotInDanger"]),
     ],
-    ids=["well", "old", "behind", "different", "unverified"],
+    ids=["well", "old", "behind", "different", "unverified", "unrecorded", "in danger"],
 )
-def test_the_pages_rules_raise_their_alarms(tmp_path: Path, status: TargetStatus, alerts: list[str]) -> None:
+def test_the_pages_rules_raise_their_alarms(
+    tmp_path: Path, status: TargetStatus, recorder: dict[str, float], alerts: list[str]
+) -> None:
     (tmp_path / "rules.yml").write_text(RULES, encoding="utf-8")
     names = [rule["alert"] for rule in yaml.safe_load(RULES)["groups"][0]["rules"]]
-    assert len(names) == 3
+    assert len(names) == 5
     assert set(alerts) <= set(names)
     series = [
         {"series": f'walreplay_{name}{{target="out",table="{table}"}}', "values": f"{value:.0f}+0x13000"}
         for (name, _, table), value in written(tmp_path, status).items()
-    ]
+    ] + recorded(tmp_path, recorder)
     tests = {
         "rule_files": ["rules.yml"],
         "evaluation_interval": "1m",

@@ -17,6 +17,7 @@ import pytest
 from typer.main import get_command
 
 import walreplay.recording.transfer
+from support.command import run_without
 from support.pages import ROOT
 from walreplay.cli.commands import app
 from walreplay.errors import ConfigError
@@ -176,17 +177,9 @@ def test_the_container_is_installed_by_commands_that_there_are() -> None:
 
 
 def test_the_recorder_needs_neither_spark_nor_delta(tmp_path: Path) -> None:
-    code = (
-        "import sys\n"
-        "sys.modules.update(dict.fromkeys(('pyspark', 'delta', 'py4j', 'pandas', 'numba', 'deltalake')))\n"
-        "from walreplay.cli import main\n"
-        "sys.exit(main(sys.argv[1:]))"
-    )
     options = ["--slot", "s", "--publication", "p", "--to", str(tmp_path / "c"), "--dsn", f"host={tmp_path} user=u"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code, "record", *options], env=environment, capture_output=True, text=True, timeout=60
-    )
+    program = f"from walreplay.cli import main\nsys.exit(main({['record', *options]!r}))"
+    done = run_without("pyspark delta py4j pandas numba deltalake", program)
     assert "the server cannot be reached" in done.stderr
     assert done.returncode == 1
 
