@@ -505,14 +505,7 @@ def test_the_commands_of_the_page_mirror_a_server_at_work(
         "walreplay load --from /data/base --target /data/mirror --captures /data/captures\n"
     )
     lsn = (data / "base.lsn").read_text().strip()
-    walreplay.load(
-        spark,
-        data / "base",
-        data / "mirror",
-        consistent_point=lsn,
-        describe=data / "base.jsonl",
-        captures=data / "captures",
-    )
+    walreplay.load(spark, data / "base", data / "mirror", captures=data / "captures")
     assert "walreplay apply --captures /data/captures" in block("docs/starting.md", "walreplay apply").text
     walreplay.apply(spark, data / "captures", data / "mirror")
     assert_tables_equal(spark, data / "mirror", tables, Beyond(loaded=parse_lsn(lsn) - 1))
