@@ -4,6 +4,6 @@ Entry points: `copy_files.read_cells` (rows of COPY as cells), `typed_rows` (row
 `description.read_description` (what the tables are, and which file is which table's), `database` (what is asked
 of PostgreSQL, where Spark reads it).
 
-Uses: decode, protocol, types.
+Uses: decode, protocol, recording, types.
 Used by: cli, job, ledger, spark.
 """
