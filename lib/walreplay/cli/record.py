@@ -14,7 +14,7 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 from walreplay.cli.metrics import write_gauges
 from walreplay.cli.printing import refuse_missing
 from walreplay.console import logged
-from walreplay.errors import ConfigError
+from walreplay.errors import ConfigError, TargetError
 from walreplay.lsn import format_lsn
 from walreplay.progress import LOGGER, log
 from walreplay.recording.first_copy import FirstCopy
@@ -60,7 +60,10 @@ def run_recorder(options: RecordOptions, archive: str, copy: FirstCopy, metrics:
     def report(status: RecordStatus) -> None:
         _log(status)
         if metrics is not None:
-            write_gauges(metrics, {"archive": store.shown, "slot": options.slot}, asdict(status), _NUMBERS)
+            try:
+                write_gauges(metrics, {"archive": store.shown, "slot": options.slot}, asdict(status), _NUMBERS)
+            except TargetError as error:  # what is recorded is worth more
+                log("no metrics", reason=str(error))
 
     store = store_at(archive)
     recorder = Recorder(options, store, report, copy)

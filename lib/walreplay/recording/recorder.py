@@ -17,7 +17,7 @@ from walreplay.progress import log
 from walreplay.recording.server import Stream, StreamEnded, Watch
 from walreplay.recording.store import Store
 from walreplay.recording.storing import Storing
-from walreplay.recording.stretch import LOAD, Archive, ArchiveEnd, SlotOrigin
+from walreplay.recording.stretch import LOAD, ArchiveEnd, RecordedArchive, SlotOrigin
 from walreplay.recording.transfer import RecordOptions, RecordStatus, Transfer
 
 _TAKEOVER_SECONDS: Final = 90.0  # the server may hold a dead recorder's session for wal_sender_timeout
@@ -157,9 +157,9 @@ class Recorder:
         if self._look().next_number != archive.next_number:
             raise StreamEnded("somebody else has stored a file meanwhile")
 
-    def _look(self) -> Archive:
+    def _look(self) -> RecordedArchive:
         try:
-            return Archive(self._store)
+            return RecordedArchive(self._store)
         except OSError as error:
             raise StreamEnded(f"the store does not say where the archive ends: {error}") from None
 
@@ -188,7 +188,7 @@ class Recorder:
             raise OrderError(behind, path=self._store.shown, remedy=remedy)
         return end
 
-    def _create(self, watch: Watch, archive: Archive) -> dict[str, Any]:
+    def _create(self, watch: Watch, archive: RecordedArchive) -> dict[str, Any]:
         options = self._options
         if not options.create or not (archive.is_new or options.new_session):
             remedy = "Give --create to make it"

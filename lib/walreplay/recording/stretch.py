@@ -72,7 +72,7 @@ class ArchiveEnd:
         follows_gap: the next file is the first behind LSNs that were never recorded.
     """
 
-    def __init__(self, archive: Archive, number: int, described: bytes, end: int, *, follows_gap: bool) -> None:
+    def __init__(self, archive: RecordedArchive, number: int, described: bytes, end: int, *, follows_gap: bool) -> None:
         self._store, self._number, self._described = archive.store, number, described
         self.end, self.next_number, self.follows_gap = end, archive.next_number, follows_gap
 
@@ -103,7 +103,7 @@ class ArchiveEnd:
         self.end, self.next_number, self.follows_gap = name.end, name.number + 1, False
 
 
-class Archive:
+class RecordedArchive:
     """What is in an archive, when it is looked at.
 
     Attributes:

@@ -12,7 +12,7 @@ from walreplay.errors import OrderError, TargetError
 from walreplay.recorded_names import RecordedName
 from walreplay.recording import stretch
 from walreplay.recording.store import Store
-from walreplay.recording.stretch import Archive, ArchiveEnd, SlotOrigin
+from walreplay.recording.stretch import ArchiveEnd, RecordedArchive, SlotOrigin
 
 _ORIGIN = SlotOrigin("7001", 1, "shop", "archive")
 _WHOLE = ZstdCompressor(write_checksum=True).compress(b"content" * 100)
@@ -46,7 +46,7 @@ def _claim(
     switch: Callable[[int], int | None] = lambda _: None,
     new_session: bool = False,
 ) -> ArchiveEnd:
-    archive = Archive(store)
+    archive = RecordedArchive(store)
     archive.check_origin(origin, switch, new_session=new_session)
     end = archive.claim(origin, confirmed, new_session=new_session)
     end.describe()
