@@ -23,10 +23,10 @@ test test-rest: export PYTHONDONTWRITEBYTECODE =
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=60 --durations-min=10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels run test test-rest test-all test-long harm mutants lint format wheel test-wheel test-environments coverage pictures bench clean
+.PHONY: help setup kernels run test test-rest test-all test-long harm mutants lint format wheel test-wheel reproducible audit-dependencies test-environments coverage pictures bench clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv with all that is needed, at locked versions
 
@@ -84,6 +84,14 @@ wheel: kernels ## Build the wheel for this machine into dist/ and look into it; 
 
 test-wheel: $(READY) ## Install the wheel of `make wheel` into an environment of its own, without the sources, and run it
 	@$(BIN)/python -m pytest tests/wheel/check_wheel.py
+
+reproducible: $(READY) ## Build wheel and sdist of the last commit twice, in two folders, and compare them byte for byte
+	@$(BIN)/python conf/reproducible.py
+
+audit-dependencies: $(READY) ## Ask pypi.org for advisories of the locked versions; needs the internet, and is no part of the tests
+	@$(BIN)/python -m pip_audit --strict --progress-spinner=off --disable-pip --no-deps -r conf/requirements.lock || { \
+		echo "error: a locked version has an advisory, or the advisories could not be had: the lines above say which" >&2; \
+		exit 1; }
 
 test-environments: $(CLASSES) wheel ## Run each way of running with what pip installs: a cluster, Spark Connect, catalogs, versions; ENVIRONMENTS=... for some
 	@$(BIN)/python -m pytest -n 0 -p no:randomly --capture=no -q $(ENVIRONMENTS)

@@ -226,6 +226,7 @@ _OF_OTHER_PROGRAMS = {
     "--packages",
     "--py-files",
     "--randomly-seed",
+    "--sdist",
     "--temporary",
 }
 

@@ -10,6 +10,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import shutil
 import site
 import subprocess
 import sys
@@ -20,6 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import ComponentScope
+from packaging.requirements import Requirement
 
 import walreplay
 from support.captures import case
@@ -175,8 +179,11 @@ def pure(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return _installed(wheel, _PURE_ENVIRONMENT, tmp_path_factory)
 
 
-def _with_sources() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
+def _with_sources(root: Path = ROOT) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(root / "lib"), *filter(None, [os.environ.get("PYTHONPATH")])]),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +205,67 @@ def test_the_wheel_has_its_types_and_its_licence(installed: Installed) -> None:
     files = installed.run("python", "-c", _FILES).splitlines()
     assert "walreplay/py.typed" in files
     assert any(file.endswith("dist-info/licenses/LICENSE") for file in files)
+
+
+def _bill(installed: Installed) -> Bom:
+    (file,) = installed.packages.glob("walreplay-*.dist-info/sboms/walreplay.cdx.json")
+    return Bom.from_json(json.loads(file.read_text(encoding="utf-8")))  # type: ignore[attr-defined]
+
+
+def _asked_for() -> dict[str, ComponentScope]:
+    """Return what the sources say that is installed with a wheel, or may be."""
+    requirements = map(Requirement, importlib.metadata.requires("walreplay") or ())
+    markers = [(requirement.name, str(requirement.marker or "")) for requirement in requirements]
+    return {
+        name: ComponentScope.OPTIONAL if "extra" in marker else ComponentScope.REQUIRED
+        for name, marker in markers
+        if 'extra == "dev"' not in marker
+    }
+
+
+def test_the_wheel_has_a_bill_of_all_that_is_in_it_and_that_it_asks_for(installed: Installed) -> None:
+    bill = _bill(installed)
+    assert bill.metadata.component is not None
+    assert bill.metadata.component.version == importlib.metadata.version("walreplay")
+    external = {part.name: part.scope for part in bill.components if part.is_external}
+    assert external == _asked_for()
+    assert external["pyarrow"] == ComponentScope.REQUIRED
+    assert all(part.licenses for part in bill.components if part.is_external)
+    inside = {part.name: part for part in bill.components if not part.is_external}
+    (library,) = installed.packages.glob("walreplay/decode/compile/prebuilt/*.so")
+    assert set(inside) == {"numba", library.name}
+    (digest,) = inside[library.name].hashes
+    assert digest.content == hashlib.sha256(library.read_bytes()).hexdigest()
+
+
+def test_a_wheel_without_kernels_has_nothing_of_others_in_it(pure: Installed) -> None:
+    bill = _bill(pure)
+    assert {part.name for part in bill.components if not part.is_external} == set()
+    assert {part.name for part in bill.components} == set(_asked_for())
+
+
+def test_the_licence_of_what_is_compiled_in_is_its_own(installed: Installed) -> None:
+    (file,) = installed.packages.glob("walreplay-*.dist-info/licenses/LICENSES/numba.txt")
+    of_numba = [path for path in importlib.metadata.files("numba") or () if path.name == "LICENSE"]
+    assert file.read_text(encoding="utf-8") in [path.read_text(encoding="utf-8") for path in of_numba]
+
+
+def test_the_same_sources_give_the_same_bytes_in_any_folder(tmp_path: Path) -> None:
+    made = []
+    for folder, umask, hashes in (("a", 0o022, "1"), ("b/of another", 0o077, "2")):
+        root, into = tmp_path / folder, tmp_path / f"{hashes}.out"
+        root.mkdir(parents=True)
+        for name in ("lib", "conf", "LICENSES"):
+            shutil.copytree(ROOT / name, root / name, copy_function=shutil.copyfile)
+        for name in ("pyproject.toml", "README.md", "LICENSE"):
+            shutil.copyfile(ROOT / name, root / name)
+        command = [sys.executable, root / "conf" / "wheel.py", "--sdist", "--into", into]
+        settings = {**_with_sources(root), "PYTHONHASHSEED": hashes, "SOURCE_DATE_EPOCH": "1700000000"}
+        done = subprocess.run([*map(str, command)], env=settings, umask=umask, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        made.append({path.name: path.read_bytes() for path in into.iterdir()})
+    assert sorted(name.rpartition(".")[2] for name in made[0]) == ["gz", "whl"]
+    assert made[0] == made[1]
 
 
 def test_the_wheel_has_the_scripts_for_the_source(installed: Installed, tmp_path: Path) -> None:
