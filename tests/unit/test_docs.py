@@ -139,6 +139,16 @@ def test_every_file_that_a_page_links_to_is_there(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+def test_the_changelog_begins_with_this_version_or_what_comes_after_it() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    heads = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    releases = [head for head in heads if head != "Unreleased"]
+    assert heads in (releases, ["Unreleased", *releases])
+    assert re.fullmatch(rf"{re.escape(walreplay.__version__)} - \d{{4}}-\d\d-\d\d", releases[0])
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert re.findall(r'^version = "(.*)"$', project, re.MULTILINE) == [walreplay.__version__]
+
+
 def anchors(text: str) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
     heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
