@@ -16,7 +16,7 @@ from typing import Final
 from walreplay.errors import NotACapture, OrderError
 from walreplay.lsn import format_lsn, parse_lsn
 
-_NAME: Final = re.compile(r"(\d{8,})_(gap_)?([0-9A-F]{1,8}-[0-9A-F]{1,8})_([0-9A-F]{1,8}-[0-9A-F]{1,8})\.pgo\.zst")
+_NAME: Final = re.compile(r"([0-9]{8,18})_(gap_)?([0-9A-F]{1,8}-[0-9A-F]{1,8})_([0-9A-F]{1,8}-[0-9A-F]{1,8})\.pgo\.zst")
 
 _BRING: Final = (
     "Bring what is missing from where it was recorded; or go on without it by --allow-gaps, and load all tables again "

@@ -90,3 +90,8 @@ def test_other_commits_are_another_files(commits: list[int]) -> None:
 def test_nothing_commits_in_a_file_of_one_lsn() -> None:
     with pytest.raises(NotACapture):
         refuse_outside(B, [0x2000])
+
+
+@pytest.mark.parametrize("number", ["1" * 5000, "\u0661" * 8, "1234567", "-0000001"])
+def test_a_number_that_the_recorder_never_writes_makes_another_name(number: str) -> None:
+    assert RecordedName.parse(f"{number}_0-1_0-2.pgo.zst") is None

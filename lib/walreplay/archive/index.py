@@ -25,6 +25,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pydantic import ValidationError
 from pyspark.sql import functions as f
 
 from walreplay.archive.facts import FileFacts, FoundFile, Open, RelationChangeCounts
@@ -403,7 +404,7 @@ class ArchiveIndex:
         with index_errors(self.table.text), session_with(self._spark, delta.FEW_ROWS) as spark:
             kept = delta.read(spark, self.table).where("resumes").where(f.col("scanned_as") == row.scanned_as)
             rows = kept.where(f.col("stream") == f.lit(row.stream)).select("resume").limit(1).collect()
-        return from_json(Resume, rows[0].resume) if rows else None
+            return from_json(Resume, rows[0].resume) if rows else None
 
     def add(self, files: Sequence[FoundFile], *, renews: bool = True) -> None:
         """Write the rows of files that are not there yet, in one commit.
@@ -576,7 +577,7 @@ def index_errors(table: str) -> Iterator[None]:
         raise
     except Exception as error:
         failure = failure_of(error)
-        if failure is None and not isinstance(error, OSError):
+        if failure is None and not isinstance(error, (OSError, ValidationError)):
             raise
         problem = failure.problem if failure else getattr(error, "strerror", None) or type(error).__name__
         place = (failure.path if failure else None) or table

@@ -110,15 +110,12 @@ def read_description(text: str, path: str) -> Description:
             if values["attnum"] is None:  # a table without columns has a line, too
                 continue
             pairs.append((int(values["attnum"]), _column(values)))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise ConfigError(
-                f"line {number} is not what describe.sql writes",
-                path=path,
-                remedy=HOW_TO_DESCRIBE,
-            ) from None
-        if int(values["type_oid"]) >= _FIRST_ANNOUNCED and values["type_name"] is not None:
-            oid = int(values["type_oid"])
-            types[oid] = Type(oid, _namespace(values["type_schema"]), str(values["type_name"]))
+            if int(values["type_oid"]) >= _FIRST_ANNOUNCED and values["type_name"] is not None:
+                oid = int(values["type_oid"])
+                types[oid] = Type(oid, _namespace(values["type_schema"]), str(values["type_name"]))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            problem = f"line {number} is not what describe.sql writes"
+            raise ConfigError(problem, path=path, remedy=HOW_TO_DESCRIBE) from None
     relations = [
         Relation(oid, namespace, name, identity, tuple(column for _, column in sorted(pairs, key=lambda item: item[0])))
         for (oid, namespace, name, identity), pairs in columns.items()

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from walreplay.errors import CaptureError, ConfigError, NotSupported
 from walreplay.protocol.compression import in_steps
-from walreplay.types.text import UTF8
+from walreplay.types.text import UTF8, decode_text
 
 Kind = Literal["text", "csv", "binary"]
 
@@ -241,12 +241,12 @@ def header_of(head: bytes, form: CopyFormat, codec: str, path: str) -> tuple[lis
     """Read the line with the columns' names; return them, and where the rows begin.
 
     Raises:
-        CaptureError: there is no whole line.
+        CaptureError: there is no whole line, or it is in another encoding.
     """
     end = _header_end(head, form)
     if end < 0:
         raise CaptureError("the line with the columns' names has no end", path=path)
-    line = head[:end].decode(codec).rstrip("\r\n")
+    line = decode_text(head[:end], codec).rstrip("\r\n")
     if form.kind == "text":
         names = line.split(form.delimiter)
         return [_unescaped(name) for name in names], end

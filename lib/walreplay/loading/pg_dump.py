@@ -26,13 +26,14 @@ _NEWEST: Final = (1, 16)
 
 _NAME: Final = r'"(?:[^"]|"")+"|[^\s"(),.;]+'
 _NAMES: Final = rf"(?:{_NAME})(?:\s*,\s*(?:{_NAME}))*"
-_COPY: Final = re.compile(rf"COPY ({_NAME})\.({_NAME})\s*(?:\(({_NAMES}|)\))? +FROM stdin;\s*")
+_COPY: Final = re.compile(rf"COPY ({_NAME})\.({_NAME})(?:\s*\(({_NAMES}|)\))?\s* FROM stdin;\s*")
 _EACH: Final = re.compile(rf"\s*({_NAME})\s*(?:,|\Z)")
 
 _SECTION: Final = b"COPY "
 _STDIN: Final = b" FROM stdin;"
 _END: Final = b"\n\\.\n"
 _MAX_STATEMENT_BYTES: Final = 1 << 20  # A COPY names at most 1,600 columns, of 63 bytes each
+_MOST_ENDS: Final = 100  # So many that look like a statement's may stand in its names
 
 
 def is_archive(content: bytes | memoryview) -> bool:
@@ -90,17 +91,18 @@ def sections_of(data: bytes | memoryview, path: str) -> Iterator[Section]:
     view = memoryview(data)
     buffer = view.obj if hasattr(view.obj, "find") else bytes(view)  # a mapped file is searched without a copy
     assert isinstance(buffer, bytes) or hasattr(buffer, "find")
-    position = 0
-    while True:
-        start = buffer.find(_SECTION, position)
-        if start < 0:
-            return
-        line_end = buffer.find(b"\n", start)
-        line = bytes(view[start : line_end if line_end >= 0 else len(view)])
+    position, stdin = 0, -1
+    while (start := buffer.find(_SECTION, position)) >= 0:
         position = start + len(_SECTION)
         if start and view[start - 1] != 0x0A:  # not at a line's beginning
             continue
-        statement = _statement(buffer, view, start)
+        if stdin < start:
+            stdin = buffer.find(_STDIN, start)
+        if stdin < 0:  # no rows follow; looked for from each COPY, the end would take for ever
+            return
+        line_end = buffer.find(b"\n", start)
+        line = bytes(view[start : line_end if line_end >= 0 else len(view)])
+        statement = _statement(buffer, view, start, stdin)
         table_columns = None if statement is None else read_copy(statement.decode(errors="surrogateescape"))
         if table_columns is None and not line.rstrip().endswith(_STDIN):
             continue
@@ -120,14 +122,17 @@ def sections_of(data: bytes | memoryview, path: str) -> Iterator[Section]:
         position = end + len(_END)
 
 
-def _statement(buffer: Any, view: memoryview, start: int) -> bytes | None:
+def _statement(buffer: Any, view: memoryview, start: int, stdin: int) -> bytes | None:
     """Return the COPY that begins at a place: names in quotes may have newlines; None if it has no end in reach."""
-    stop = start
-    while (stdin := buffer.find(_STDIN, stop, start + _MAX_STATEMENT_BYTES)) >= 0:
-        stop = stdin + len(_STDIN)
-        statement = bytes(view[start:stop])
-        if statement.count(b'"') % 2 == 0:  # else the semicolon stands inside of a quoted name
-            return statement
+    stop, quotes, last = start, 0, start + _MAX_STATEMENT_BYTES
+    for _ in range(_MOST_ENDS):
+        if not 0 <= stdin <= last - len(_STDIN):
+            break
+        end = stdin + len(_STDIN)
+        quotes, stop = quotes + bytes(view[stop:end]).count(b'"'), end
+        if quotes % 2 == 0:  # else the semicolon stands inside of a quoted name
+            return bytes(view[start:stop])
+        stdin = buffer.find(_STDIN, stop, last)
     return None
 
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from walreplay.archive.index import home_of, name_below, table_of
-from walreplay.errors import ConfigError
+from walreplay.archive.index import home_of, index_errors, name_below, table_of
+from walreplay.errors import ConfigError, TargetError
+from walreplay.ledger.state import from_json
 from walreplay.spark.captures import CaptureFile
+from walreplay.stream.plan import Resume
 
 
 def files(*paths: str) -> list[CaptureFile]:
@@ -61,3 +63,12 @@ def test_no_index_lies_among_the_captures_or_nowhere(index: str) -> None:
 
 def test_an_index_may_be_a_catalogs_table(tmp_path: Path) -> None:
     assert table_of("main.ops.captures", str(tmp_path)).sql == "`main`.`ops`.`captures`"
+
+
+def test_a_row_that_is_no_longer_what_was_written_is_an_error_of_the_index() -> None:
+    with (
+        pytest.raises(TargetError, match=r"^s3://b/index: the index cannot be read or written") as caught,
+        index_errors("s3://b/index"),
+    ):
+        from_json(Resume, '{"path": "secret"}')
+    assert "secret" not in str(caught.value)

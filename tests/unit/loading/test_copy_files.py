@@ -299,6 +299,14 @@ def test_headers_name_the_columns(head, form, names):
     assert head[:start].endswith(b"\n")
 
 
+@pytest.mark.parametrize("form", [TEXT, CSV], ids=["text", "csv"])
+def test_a_header_in_another_encoding_is_refused_without_its_bytes(form):
+    with pytest.raises(CaptureError, match="is not UTF-8") as caught:
+        header_of(b"id\tsecret\xe9\n", form, "utf-8", "f")
+    assert caught.value.__cause__ is None
+    assert "secret" not in str(caught.value)
+
+
 TABLES = {"shop.orders", "shop.order items", "shop.a/b", "app.v1.2", "app.v1", "x.app.v1"}
 TABLES |= {"shop.%41", "shop.%2541", "shop.Orders", "shop.t.csv", "_an.ev", "shop._t", ".dot._t"}
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -75,6 +77,11 @@ def test_the_labels_of_enums_are_known_and_a_ledger_keeps_them():
         line()[:-4],
         line(column=None),
         line(labels=[1]),
+        line(oid=float("inf")),
+        line(labels=[[1e999, "a"]]),
+        line(type_oid=90_001).replace("type_name", "type_nam"),
+        line(type_oid=90_001).replace("type_schema", "type_schem"),
+        "[" * 100_000 + "\n",
     ],
 )
 def test_what_is_no_description_is_refused_by_its_line(text):
@@ -139,6 +146,29 @@ def test_names_in_a_dump_may_have_newlines_and_what_ends_a_statement():
     assert (section.table, section.columns) == ("s.new\nline", ("id", "z\n FROM stdin;"))
     assert dump[section.start : section.stop] == rows
     assert read_copy('COPY s."new\nline" ("z\n") FROM stdin;\n') == ("s.new\nline", ("z\n",))
+
+
+def test_a_dump_may_begin_with_a_section():
+    dump = DUMP[DUMP.index(b"COPY a.empty") :]
+    assert [(section.table, section.start) for section in sections_of(dump, "f")] == [("a.empty", dump.index(b"\\."))]
+
+
+@pytest.mark.parametrize(
+    "dump",
+    [
+        b"COPY a.b" + b" " * 200_000 + b"x FROM stdin;\n",
+        b'COPY "' + b" FROM stdin;" * 80_000 + b"\n",
+        b"COPY x\n" * 100_000,
+        b"\nx" + b"COPY " * 200_000,
+        b"COPY x\n" * 2_000 + b'"' + b" FROM stdin;" * 2_000,
+    ],
+    ids=["spaces", "a name without an end", "no rows", "one line", "names in names"],
+)
+def test_a_dump_that_was_made_to_keep_a_reader_busy_is_read_soon(dump):
+    began = time.process_time()
+    with suppress(CaptureError):
+        assert list(sections_of(dump, "f")) == []
+    assert time.process_time() - began < 5
 
 
 def test_a_section_without_an_end_is_refused():
