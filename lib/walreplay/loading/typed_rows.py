@@ -222,6 +222,7 @@ def _class_of(kind: pa.DataType) -> str:
 ENDING = ".parquet"
 
 _ROWS = 1 << 16
+_UNREADABLE: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError)
 
 
 def read_batches(content: bytes | memoryview | pa.Buffer, rows: TypedRows) -> Iterator[ChangeBatch]:
@@ -234,7 +235,7 @@ def read_batches(content: bytes | memoryview | pa.Buffer, rows: TypedRows) -> It
         file = pq.ParquetFile(pa.BufferReader(content))
         for batch in file.iter_batches(batch_size=_ROWS):
             yield from rows.inserts(batch)
-    except (pa.ArrowInvalid, OSError):
+    except _UNREADABLE:
         raise CaptureError("the file is damaged, or is no Parquet", path=rows.path, remedy="Write it again") from None
 
 
@@ -246,5 +247,5 @@ def columns_of(content: bytes | memoryview | pa.Buffer, path: str) -> list[str]:
     """
     try:
         return list(pq.ParquetFile(pa.BufferReader(content)).schema_arrow.names)
-    except (pa.ArrowInvalid, OSError):
+    except _UNREADABLE:
         raise CaptureError("the file is damaged, or is no Parquet", path=path, remedy="Write it again") from None

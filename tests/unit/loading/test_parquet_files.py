@@ -6,13 +6,14 @@ import datetime
 import decimal
 import io
 import math
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from walreplay.decode.change_batch import ChangeBatch, column_types
-from walreplay.errors import CaptureError, NotSupported, ValueFormatError
+from walreplay.errors import CaptureError, NotSupported, ValueFormatError, WalReplayError
 from walreplay.loading.typed_rows import TypedRows, columns_of, read_batches
 from walreplay.protocol.messages import Column, Relation
 
@@ -91,6 +92,23 @@ def test_what_is_no_parquet_is_refused():
             columns_of(content, "f")
         with pytest.raises(CaptureError, match="no Parquet"):
             list(read_batches(content, TypedRows(relation, [], {}, [], 1, "f")))
+
+
+def test_a_damaged_schema_is_refused():
+    """Arrow says of some that it does not implement them, and Python that a name is not UTF-8."""
+    out = io.BytesIO()
+    pq.write_table(pa.table({"named": pa.array([1], pa.int16())}), out, store_schema=False)
+    whole, footer = out.getvalue(), out.getvalue().rindex(b"PAR1") - 4
+    footer -= int.from_bytes(whole[footer : footer + 4], "little")
+    relation = Relation(1, "s", "t", "d", (Column("named", INT4, -1, False),))
+    rows = TypedRows(relation, column_types(relation, {}), {}, [0], 1, "f")
+    for place in range(footer, len(whole)):
+        for bit in range(8):
+            harmed = bytearray(whole)
+            harmed[place] ^= 1 << bit
+            with suppress(WalReplayError):
+                columns_of(bytes(harmed), "f")
+                list(read_batches(bytes(harmed), rows))
 
 
 def rows_of(columns: dict[str, tuple[int, pa.Array]]) -> ChangeBatch:
