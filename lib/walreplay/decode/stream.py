@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 FIRST_OWN_OID: Final = 16_384
 """PostgreSQL's FirstNormalObjectId.  Of a type from here on a Type message tells, in front of the Relation."""
 
+_LSNS: Final = ("lsn", "commit_lsn", "prepare_lsn", "rollback_end_lsn")  # those that are kept
+
 
 class StreamWalker(WalkState):
     """Walk one buffer after the other, from a known place or a guessed one; `WalkState` says of what."""
@@ -319,6 +321,8 @@ class StreamWalker(WalkState):
             raise OrderError(f"a {type(message).__name__} message stands {where.value}", offset=offset, remedy=DAMAGED)
         if not EARLIEST <= time_of(message) <= LATEST:
             raise MalformedMessage(NO_TIME, offset=offset, remedy=DAMAGED)
+        if any(getattr(message, name, 0) >> 63 for name in _LSNS):  # such a commit would pass for one behind the stop
+            raise OverflowError
         if isinstance(message, (m.StreamCommit, m.StreamPrepare)):
             self._check_may_go_on(message.xid, offset)
         return True

@@ -29,6 +29,9 @@ TABLE: Final = m.Relation(9, "shop", "t", "d", (m.Column("id", 23, -1, True),))
 TIME: Final = 800_000_000_000_000
 Damage = Callable[[m.BeginPrepare, m.Prepare, m.CommitPrepared], tuple[m.BeginPrepare, m.Prepare, m.CommitPrepared]]
 
+NO_LSN: Final = 1 << 63
+"""No server comes so far, and no column of Delta has room for it."""
+
 YEAR_10_000: Final = 252_455_616_000_000_000
 
 
@@ -62,10 +65,19 @@ def test_each_damaged_byte_of_a_begins_lsn_or_time_is_refused(bit: int) -> None:
         [m.StreamStart(7, True), m.StreamStop(), m.StreamPrepare(0, 200, 208, YEAR_10_000, 7, "gid")],
         [m.CommitPrepared(0, 200, 192, TIME, 7, "gid")],
         [m.StreamStart(7, True), m.StreamStop(), m.StreamCommit(7, 0, 200, 192, TIME)],
+        [m.CommitPrepared(0, NO_LSN, NO_LSN + 8, TIME, 7, "gid")],
+        [m.StreamStart(7, True), m.StreamStop(), m.StreamCommit(7, 0, NO_LSN, NO_LSN + 8, TIME)],
+        [m.Prepare(0, NO_LSN, NO_LSN + 8, TIME, 7, "gid")],
+        [m.StreamStart(7, True), m.StreamStop(), m.StreamPrepare(0, NO_LSN, NO_LSN + 8, TIME, 7, "gid")],
+        [m.RollbackPrepared(0, 200, NO_LSN, TIME, TIME, 7, "gid")],
+        [m.Message(False, NO_LSN, "prefix", b"content")],
+        transaction(NO_LSN, row(2)),
     ],
     ids=[
         *("begin", "long ago", "prepared", "streamed", "in preparation", "prepared at once", "streamed, then prepared"),
         *("prepared ends before", "streamed ends before"),
+        *("prepared, no LSN", "streamed, no LSN", "prepared at no LSN", "streamed, then prepared at no LSN"),
+        *("rolled back at no LSN", "message at no LSN", "begin of no LSN"),
     ],
 )
 def test_times_and_ends_that_cannot_be_are_refused(end: list[m.AnyMessage]) -> None:
