@@ -10,6 +10,8 @@ JOBS      = 2
 VOLUME    = 100000
 HARMS     = 150
 MUTANTS   = 1000000
+FUZZ      = messages framings copies dumps records
+SECONDS   = 600
 SECTIONS  =
 ENVIRONMENTS = tests/environments
 PURE      =
@@ -23,7 +25,7 @@ test test-rest: export PYTHONDONTWRITEBYTECODE =
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=60 --durations-min=10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels run test test-rest test-all test-long harm mutants lint format wheel test-wheel reproducible audit-dependencies test-environments coverage pictures bench clean
+.PHONY: help setup kernels run test test-rest test-all test-long harm mutants fuzz lint format wheel test-wheel reproducible audit-dependencies test-environments coverage pictures bench clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +71,15 @@ harm: kernels ## Measure what becomes of harmed captures: flipped bits, cuts, ra
 
 mutants: kernels ## Harm captures in any way, MUTANTS times: only errors of our own, no long work, no two readings
 	@$(BIN)/python tests/benchmark/mutants.py $(MUTANTS)
+
+ATHERIS := build/atheris
+$(ATHERIS): | $(READY) # no dependency of `make setup`: it is large, and not there for each Python and system
+	@$(BIN)/python -m pip install --quiet --target $@ atheris==3.0.0
+
+fuzz: $(ATHERIS) kernels ## Fuzz each reader of bytes for SECONDS, guided by coverage; FUZZ="messages dumps": those
+	@for name in $(FUZZ); do \
+		PYTHONPATH=lib:$(ATHERIS) $(BIN)/python tests/fuzz/run.py $$name -max_total_time=$(SECONDS) -print_final_stats=1 || exit 1; \
+	done
 
 lint: $(READY) ## Check style and types
 	@$(BIN)/ruff check .

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from walreplay.decode.kernels import binary
 from walreplay.decode.placing import Tile
@@ -24,6 +24,13 @@ class _AnyRelation(StreamWalker):
 
 def rows_by_walk(data: bytes, framing: Framing, tile_bytes: int) -> list[Row]:
     """Walk a whole stream in tiles."""
+    rows, end = walked(data, framing, tile_bytes)
+    assert end == len(data)
+    return rows
+
+
+def walked(data: bytes, framing: Framing, tile_bytes: int) -> tuple[list[Row], int]:
+    """Walk a stream in tiles, and return where what is whole in it ends, too."""
     walker = _AnyRelation(framing, place=Place(framing), relations={}, tile_bytes=tile_bytes)
     rows: list[Row] = []
     columns: dict[int, int] = {}
@@ -38,8 +45,7 @@ def rows_by_walk(data: bytes, framing: Framing, tile_bytes: int) -> list[Row]:
             )
             kind, place = chr(number), (lsn, time, xid, ordinal)
             rows.append((kind, oid, *place, new, old))
-    assert walker.position == len(data)
-    return rows
+    return rows, walker.position
 
 
 def _cell(data: bytes, tile: Tile, number: int) -> tuple[str, bytes | None]:
@@ -53,8 +59,13 @@ def _cell(data: bytes, tile: Tile, number: int) -> tuple[str, bytes | None]:
 
 def rows_by_reader(data: bytes, framing: Framing) -> Iterator[Row]:
     """Read a whole stream message by message, in the plainest way there is."""
+    yield from rows_of(message for _, message in read_stream(data, framing=framing))
+
+
+def rows_of(messages: Iterable[m.AnyMessage]) -> Iterator[Row]:
+    """Return the row changes among messages."""
     begin, ordinal = m.Begin(0, 0, 0), 0
-    for _, message in read_stream(data, framing=framing):
+    for message in messages:
         if isinstance(message, m.Begin):
             begin, ordinal = message, 0
             continue
