@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from fuzz.target import Target
 from support.captures import cases
@@ -14,6 +15,7 @@ from walreplay.protocol.reader import is_streaming_after, read_message, read_str
 _PARALLEL = (None, True, False, None)
 _REPEATED = 0xF
 _TIMES = 64
+_LOOKED_AT = 500
 
 
 def read(data: bytes) -> None:
@@ -56,7 +58,7 @@ def seeds() -> Iterator[bytes]:
         for stream in case.streams():
             streaming = False
             try:
-                for _, message in read_stream(stream, framing=case.framing):
+                for _, message in islice(read_stream(stream, framing=case.framing), _LOOKED_AT):
                     written, is_inside = encode(message), streaming
                     streaming = is_streaming_after(message, streaming)
                     kind = (type(message), len(written).bit_length())

@@ -51,5 +51,5 @@ class Target:
         raise AssertionError(f"{len(data)} bytes take {spent:.1f} s of CPU, and may take {bound:.1f}")
 
     def inputs(self) -> list[bytes]:
-        """Return the kept inputs, and those to begin with."""
-        return [*(path.read_bytes() for path in sorted((CORPUS / self.name).glob("*"))), *self.seeds()]
+        """Return the kept inputs."""
+        return [path.read_bytes() for path in sorted((CORPUS / self.name).glob("*"))]
