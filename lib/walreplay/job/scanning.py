@@ -153,10 +153,15 @@ class NewFiles:
             return None
         old_root, new_root = root_of(state.captures), root_of(self.captures)
         present = {name_in(new_root, file.path): file.path for file in files}
+        roots = {path.removesuffix(name) for name, path in present.items()}
+        new_place = roots.pop() if len(roots) == 1 else ""
 
         @cache  # one path for each of many segments
         def moved(path: str) -> str:
-            return present.get(name_in(old_root, path), path)
+            name = name_in(old_root, path)  # of a file that is gone, too: the next ones go on behind it
+            return present.get(
+                name, f"{new_place}{name}" if new_place and path.endswith(name) and name != path else path
+            )
 
         return state.resume.moved(moved)
 

@@ -62,6 +62,7 @@ in_snapshot() {
     sql -c "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" -c "SET TRANSACTION SNAPSHOT '$SNAPSHOT'" "$@"
 }
 
+rm -f "$folder.lsn"  # of an earlier copy
 in_snapshot -c "SET walreplay.publication = '$names'" -f "$here/describe.sql" > "$folder.jsonl"
 
 # A line for each table: its oid, the name of its file, and the statement that copies it.

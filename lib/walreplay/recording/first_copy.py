@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -46,6 +47,8 @@ class FirstCopy:
         if self._folder is not None and self._folder.exists() and any(self._folder.iterdir()):
             remedy = "Empty it, or name another one for --and-copy"
             raise ConfigError("it is not empty, and its files would be loaded", path=str(self._folder), remedy=remedy)
+        if self._folder is not None and shutil.which("psql") is None:
+            raise ConfigError("--and-copy needs psql, which is not on the PATH", remedy="Install PostgreSQL's client")
         if self._announces:
             watch.run(script("announce.sql"))
 
@@ -79,6 +82,8 @@ class FirstCopy:
             )
         if done.returncode:
             remedy = f"empty {folder}, and copy the tables by snapshot.sh --temporary (docs/starting.md)"
-            log("copy failed", reason=done.stderr.strip().rpartition("\n")[2], remedy=remedy)
+            lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            reason = next((line for line in lines if "ERROR:" in line or "FATAL:" in line), lines[0])
+            log("copy failed", reason=reason, remedy=remedy)
         else:
             log("tables copied", next=f"walreplay load --from {shlex.quote(str(folder))} --captures … --target …")

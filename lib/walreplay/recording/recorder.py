@@ -24,6 +24,7 @@ _TAKEOVER_SECONDS: Final = 90.0  # the server may hold a dead recorder's session
 _IN_USE: Final = "55006"
 _MOST_ERRORS: Final = 5  # of the server, one behind the other, without anything stored between
 _LONGEST_PAUSE: Final = 30.0
+_LONG_SESSION: Final = 600.0  # seconds, behind which an error has nothing to do with those before
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +82,11 @@ class Recorder:
         """
         errors, pause = 0, 1.0
         while not self._is_ending:
-            files = self._files
+            files, began = self._files, time.monotonic()
             try:
                 self._record()
             except StreamEnded as error:
-                if self._files > files:
+                if self._files > files or time.monotonic() - began > _LONG_SESSION:
                     errors, pause = 0, 1.0
                 errors += error.sqlstate != ""
                 if errors >= _MOST_ERRORS or not (self._has_begun or self._is_ending):
@@ -127,10 +128,7 @@ class Recorder:
         self._report(replace(status, files=self._files + status.files, bytes=self._bytes + status.bytes))
 
     def _start(self, stream: Stream, watch: Watch, plugin_options: dict[str, str]) -> ArchiveEnd:
-        """Begin the stream where the archive ends; a session of a recorder that is dead may have the slot for a while.
-
-        Who has the slot may still store files: only once it is ours, the archive's end stays.
-        """
+        """Begin the stream where the archive ends; a dead recorder's session may have the slot for a while."""
         deadline = time.monotonic() + _TAKEOVER_SECONDS
         while True:
             archive = self._claim(stream, watch)
@@ -143,19 +141,17 @@ class Recorder:
                     remedy = "A slot has one reader: end that one, or make a slot for each"
                     raise TargetError(f"the slot has another reader: {error}", remedy=remedy) from None
                 log("slot in use", slot=self._options.slot, reason=str(error))
-                self._wait(1)
+                # Who has it may store more files: the archive is looked at anew once it is free.
+                while time.monotonic() < deadline and (watch.slot(self._options.slot) or {}).get("active"):
+                    self._wait(1)
+                    if self._is_ending:
+                        raise
             else:
-                self._take(archive)
+                try:
+                    archive.describe()  # only now that the slot is ours
+                except OSError as error:
+                    raise StreamEnded(f"the store cannot be written to: {error}") from None
                 return archive
-
-    def _take(self, archive: ArchiveEnd) -> None:
-        """Say that we record, now that the slot is ours, and see that nobody has stored a file meanwhile."""
-        try:
-            archive.describe()
-        except OSError as error:
-            raise StreamEnded(f"the store cannot be written to: {error}") from None
-        if self._look().next_number != archive.next_number:
-            raise StreamEnded("somebody else has stored a file meanwhile")
 
     def _look(self) -> RecordedArchive:
         try:
@@ -165,7 +161,9 @@ class Recorder:
 
     def _claim(self, stream: Stream, watch: Watch) -> ArchiveEnd:
         """Find where the archive ends, and see that the slot, which is made if it has to be, goes on there."""
-        options, archive = self._options, self._look()
+        options = self._options
+        slot = watch.slot(options.slot)  # first: whoever has it may go on to store and confirm
+        archive = self._look()
         missing = watch.missing_publications(options.stream.publications)
         if missing:
             raise ConfigError(
@@ -175,11 +173,16 @@ class Recorder:
         origin = SlotOrigin(stream.system, stream.timeline, stream.database, options.slot)
         archive.check_origin(origin, stream.switch_point, new_session=options.new_session)
         try:
-            slot = watch.slot(options.slot) or self._create(watch, archive)
+            if slot is None:
+                slot = self._create(watch, archive)
+            elif archive.is_new:
+                log("the slot was there: nothing is copied or announced", slot=options.slot)
             _check_slot(slot, stream.database, options)
             end = archive.claim(origin, slot["confirmed_flush_lsn"], new_session=options.new_session)
         except OSError as error:
             raise StreamEnded(f"the store cannot be written to: {error}") from None
+        if slot["position"] < end.end:
+            slot = watch.slot(options.slot) or slot  # it may have got there meanwhile
         if slot["position"] < end.end:
             behind = f"the server is at LSN {format_lsn(slot['position'])}, and the archive at {format_lsn(end.end)}"
             if slot["is_standby"]:
@@ -200,6 +203,7 @@ class Recorder:
         holder = Stream(options.dsn, self.is_ending)  # the snapshot lasts until it is used again
         two_phase, failover = options.stream.two_phase, not watch.is_standby()
         snapshot, point = holder.create_slot(options.slot, two_phase=two_phase, failover=failover)
+        self._has_begun = True  # from here on it is this process that copies and announces
         log("slot made", slot=options.slot, lsn=format_lsn(point))
         self._beginning.begin(CreatedSlot(snapshot, point, holder.close), watch)
         slot = watch.slot(options.slot)

@@ -32,7 +32,9 @@ _NEW_SYNTAX, _FAILOVER = 150_000, 170_000  # of CREATE_REPLICATION_SLOT
 _BATCH: Final = 10_000
 _WAIT_SECONDS: Final = 0.2
 # A network that is cut is noticed within a minute, as each status has to be acknowledged.
-_CONNECTION: Final = {"connect_timeout": "15", "tcp_user_timeout": "60000", "keepalives_idle": "30"}
+_CONNECTION: Final = {"connect_timeout": "15", "keepalives_idle": "30"}
+_ACKNOWLEDGES: Final = 120_000  # libpq's version
+_ACKNOWLEDGED: Final = {"tcp_user_timeout": "60000"}
 _LOST_CONNECTION: Final = ("08", "57P")  # classes of SQLSTATE: the connection broke, the server was stopped
 
 
@@ -196,6 +198,7 @@ class Stream:
             connection.send_query(command.encode())
             while connection.is_busy():
                 if self._is_ending():
+                    connection.get_cancel().cancel()  # else the server would go on to make a slot
                     raise StreamEnded("the recorder is being ended")
                 select.select([connection.socket], [], [], _WAIT_SECONDS)
                 connection.consume_input()
@@ -221,12 +224,14 @@ class Watch:
 
     def __init__(self, dsn: str) -> None:
         # A heartbeat must not wait for a standby, which may be this recorder.
-        whole = _conninfo(dsn, "-c statement_timeout=60s -c synchronous_commit=off")
+        self._conninfo = _conninfo(dsn, "-c statement_timeout=60s -c synchronous_commit=off")
+        self._connection = self._connect()
+
+    def _connect(self) -> psycopg.Connection[Any]:
         import psycopg
 
-        self._error = psycopg.Error
         try:
-            self._connection: psycopg.Connection[Any] = psycopg.connect(whole, autocommit=True)
+            return psycopg.connect(self._conninfo, autocommit=True)
         except psycopg.Error as error:
             raise StreamEnded(_first_line(str(error))) from None
 
@@ -248,18 +253,22 @@ class Watch:
         return bool(self._rows("SELECT pg_is_in_recovery()")[0][0])
 
     def run(self, script: str) -> None:
-        """Run SQL."""
-        self._rows(script)
+        """Run SQL, for as long as it takes."""
+        self._rows(f"SET statement_timeout = 0; {script}; RESET statement_timeout")
 
     def beat(self) -> None:
         """Write a message into the stream, by which a slot moves on though nothing else is committed."""
         self._rows("SELECT pg_logical_emit_message(true, 'walreplay.heartbeat', '')")
 
     def _rows(self, query: str, values: Sequence[str] | None = None) -> list[tuple[Any, ...]]:
+        import psycopg
+
         try:
+            if self._connection.closed:  # as the server ends those that idle
+                self._connection = self._connect()
             cursor = self._connection.execute(query.encode(), values)
             return cursor.fetchall() if cursor.description else []
-        except self._error as error:
+        except psycopg.Error as error:
             raise StreamEnded(_first_line(str(error)), error.sqlstate or "") from None
 
     def close(self) -> None:
@@ -306,7 +315,7 @@ def _conninfo(dsn: str, settings: str, **parameters: str) -> str:
         ConfigError: it cannot be read, or psycopg is not installed.
     """
     dsn_of({})  # says it, if there is no psycopg
-    from psycopg import ProgrammingError, conninfo
+    from psycopg import ProgrammingError, conninfo, pq
 
     try:
         given = conninfo.conninfo_to_dict(dsn)
@@ -314,7 +323,8 @@ def _conninfo(dsn: str, settings: str, **parameters: str) -> str:
         raise ConfigError("--dsn cannot be read", remedy="Write it like 'host=db dbname=shop user=archive'") from None
     user_settings = given.get("options") or os.environ.get("PGOPTIONS", "")
     parameters |= {"options": f"{user_settings} {settings}".strip(), "client_encoding": "UTF8"}
-    return dsn_of({**_CONNECTION, **given, **parameters})
+    more = _ACKNOWLEDGED if pq.version() >= _ACKNOWLEDGES else {}
+    return dsn_of({**_CONNECTION, **more, **given, **parameters})
 
 
 def _connect(dsn: str, settings: str) -> PGconn:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}  # as Hadoop has them
-_SECRETS: Final = re.compile(r"(?<=://)[^/@:]*:[^/@]*@|\?.*", re.DOTALL)
+_SECRETS: Final = re.compile(r"(?<=://).*:.*@|\?.*", re.DOTALL)
 
 
 class Store(ABC):
@@ -139,12 +139,12 @@ class _ObjectStore(Store):
 
 def _flush(folder: Path) -> None:
     """Have a folder's names on the disk, where its file system can."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
             os.fsync(handle)
-    finally:
-        os.close(handle)
+        finally:
+            os.close(handle)
 
 
 def store_at(uri: str) -> Store:

@@ -28,7 +28,7 @@ class Storing:
         files, bytes: that were stored.
         waiting_bytes: of files that the store does not have yet, not compressed.
         failure: what the store answered to the last try, in a few words, and since when (`time.monotonic`); None when
-            that went well.
+            that went well; ``busy``: since when it has been given a file.
     """
 
     def __init__(self, store: Store, archive: ArchiveEnd) -> None:
@@ -38,6 +38,7 @@ class Storing:
         self.sent: int | None = None
         self.waiting_bytes = 0
         self.failure: tuple[str, float] | None = None
+        self.busy: float | None = None
         self._error: WalReplayError | None = None
         self._pieces: deque[StreamPiece] = deque()
         self._changed = threading.Condition()
@@ -87,11 +88,16 @@ class Storing:
 
     def _keep(self, piece: StreamPiece) -> None:
         name = RecordedName(self._archive.next_number, piece.start, piece.end, self._archive.follows_gap)
-        data, began, pause = self._compress(piece.data), time.monotonic(), _LEAST_PAUSE
+        data, began, pause, has_tried = self._compress(piece.data), time.monotonic(), _LEAST_PAUSE, False
+        self.busy = began
         while True:
             try:
                 self._archive.check()
+                if not self.files and not has_tried:
+                    self._archive.check_next()
+                has_tried = True
                 self._store.put(str(name), data)
+                self._archive.check()
                 break
             except OSError as error:
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -100,7 +106,7 @@ class Storing:
                 time.sleep(pause)
                 pause = min(2 * pause, _MOST_PAUSE)
         self._archive.has_stored(name)
-        self.failure = None
+        self.failure = self.busy = None
         self.stored, self.sent = piece.end, piece.sent or self.sent
         self.files += 1
         self.bytes += len(data)

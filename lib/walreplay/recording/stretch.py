@@ -98,6 +98,21 @@ class ArchiveEnd:
             problem = f"{_parse(later).reader} records into this folder now"
             raise OrderError(problem, path=self._store.shown, remedy=_ONE)
 
+    def check_next(self) -> None:
+        """See that nobody has stored a file since the archive was looked at, before the first one is.
+
+        Raises:
+            OrderError: somebody has, who has lost the slot meanwhile.
+            OSError: the store does not answer.
+        """
+        names = filter(None, map(RecordedName.parse, self._store.names()))
+        later = [name for name in names if name.number >= self.next_number]
+        if later:
+            problem = "another recorder has stored it since this one looked at the archive"
+            raise OrderError(
+                problem, path=f"{self._store.shown}/{later[0]}", remedy="Start again: it goes on behind it"
+            )
+
     def has_stored(self, name: RecordedName) -> None:
         """Go on behind a file."""
         self.end, self.next_number, self.follows_gap = name.end, name.number + 1, False

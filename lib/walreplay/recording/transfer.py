@@ -18,9 +18,12 @@ from walreplay.recording.storing import Storing
 _STATUS_SECONDS: Final = 2.0  # a server that hears nothing for half of wal_sender_timeout asks, and ends the session
 _WAIT_SECONDS: Final = 0.2
 _AWAY_SECONDS: Final = 60.0  # a store that fails for so long is not waited for when no more fits in memory
+_HANGS_SECONDS: Final = 300.0  # nor one that does not answer for so long
+_ASKS, _ASK_SECONDS = 3, 0.5  # a server that asks so often, each time as soon as it is answered, is being stopped
 _STOP_SECONDS: Final = 10.0  # a server that is being stopped does not have to wait longer for a store that fails
 _END_SECONDS: Final = 60.0  # for the last files to be stored
 _REPORT_SECONDS: Final = 60.0
+_NEVER: Final = ("25006", "42501", "42883")  # a standby; no right to it; a server that has no messages
 _QUIET_BYTES: Final = 16 << 20  # of WAL in which nothing was for us: a file of keepalives moves the slot beyond it
 _QUIET_SECONDS: Final = 3600.0
 _KEEPALIVE, _REPLY = ord("k"), 17  # and where a keepalive has whether the server waits for an answer
@@ -93,7 +96,8 @@ class Transfer:
         self._answered = now  # when the server was told something last
         self._next_report, self._next_beat = now + _REPORT_SECONDS, now
         self._may_beat = options.heartbeat is not None
-        self._asked: float | None = None  # since when the server waits for us, as one does that is being stopped
+        self._asks, self._is_asked = 0, False  # how often in a row the server has asked, and whether it waits
+        self._stopping: float | None = None  # since when it is being stopped
 
     def run(self, is_ending: Callable[[], bool]) -> None:
         """Record until the stream ends or is to be ended; then store what is whole.
@@ -112,7 +116,9 @@ class Transfer:
                 self._confirm()
                 self._keep_up()
         except StreamEnded:
-            self._finish(is_ending)
+            self._stream.close()  # the server need not wait for the store
+            if not self._finish(is_ending):
+                raise self._away("not all is stored at the end") from None
             raise
         all_stored = self._finish(is_ending)
         with suppress(StreamEnded):
@@ -126,8 +132,9 @@ class Transfer:
         for payload in self._stream.receive(_WAIT_SECONDS):
             cutting.add(payload)
             if payload[0] == _KEEPALIVE:
-                if payload[_REPLY] and self._asked is None:
-                    self._asked = time.monotonic()
+                if payload[_REPLY]:
+                    self._asks = self._asks + 1 if time.monotonic() - self._answered < _ASK_SECONDS else 1
+                    self._is_asked = True
             elif len(cutting.data) >= file_bytes and cutting.is_due():
                 self._storing.add(cutting.cut())
 
@@ -136,19 +143,23 @@ class Transfer:
         passed = cutting.end - cutting.start
         is_quiet = passed >= _QUIET_BYTES or (passed > 0 and cutting.seconds >= _QUIET_SECONDS)
         # A server that is being stopped waits until all that it has sent is confirmed.
-        if cutting.is_due(is_quiet=is_quiet, is_asked=self._asked is not None and passed > 0):
+        if cutting.is_due(is_quiet=is_quiet, is_asked=self._asks >= _ASKS and passed > 0):
             self._storing.add(cutting.cut())
 
     def _confirm(self) -> None:
         """Tell the server what is stored, at once; else that we are there, now and then, and when it asks."""
         now, stored = time.monotonic(), self._storing.stored
         silence = now - self._answered
-        if stored > self._confirmed or silence >= (_STATUS_SECONDS if self._asked is None else _WAIT_SECONDS):
+        if stored > self._confirmed or silence >= (_WAIT_SECONDS if self._is_asked else _STATUS_SECONDS):
+            if not self._is_asked and silence >= _STATUS_SECONDS:
+                self._asks = 0
             self._stream.confirm(self._cutting.end, stored)
-            self._confirmed, self._answered = stored, now
-            if self._storing.failure is None or stored >= self._cutting.end:
-                self._asked = None
-        if self._asked is not None and now - self._asked > _STOP_SECONDS:
+            self._confirmed, self._answered, self._is_asked = stored, now, False
+        if self._asks < _ASKS:
+            self._stopping = None
+        elif self._stopping is None:
+            self._stopping = now
+        elif now - self._stopping > _STOP_SECONDS:
             raise StreamEnded("the server waits for what the store does not take")
 
     def _must_wait(self) -> bool:
@@ -161,8 +172,9 @@ class Transfer:
         return True
 
     def _is_away(self) -> bool:
-        failure = self._storing.failure
-        return failure is not None and time.monotonic() - failure[1] > _AWAY_SECONDS
+        failure, busy, now = self._storing.failure, self._storing.busy, time.monotonic()
+        is_failing = failure is not None and now - failure[1] > _AWAY_SECONDS
+        return is_failing or (busy is not None and now - busy > _HANGS_SECONDS)
 
     def _away(self, problem: str) -> TargetError:
         return TargetError(
@@ -187,13 +199,16 @@ class Transfer:
         now = time.monotonic()
         if now >= self._next_report:
             self._next_report = now + _REPORT_SECONDS
-            self._report(self.status())
+            try:
+                self._report(self.status())
+            except StreamEnded as error:  # the stream itself goes on
+                log("no status", reason=str(error))
         if self._may_beat and now >= self._next_beat:
             self._next_beat = now + (self._options.heartbeat or 0)
             try:
                 self._watch.beat()
             except StreamEnded as error:
-                self._may_beat = False  # a standby, or no right to it
+                self._may_beat = error.sqlstate not in _NEVER  # else the next time
                 log("no heartbeat", reason=str(error))
 
     def status(self) -> RecordStatus:

@@ -211,3 +211,11 @@ def test_a_store_that_has_not_what_it_says_is_not_believed(monkeypatch: pytest.M
     monkeypatch.setattr(store, "_write", lambda *_: None)
     with pytest.raises(OSError, match="does not have it"):
         store.put("name", b"content")
+
+
+def test_a_file_that_somebody_has_stored_meanwhile_stops_the_recorder_before_its_first(store: _Memory) -> None:
+    end = _claim(store, 300)
+    end.check_next()
+    store.files["00000003_0-12C_0-190.pgo.zst"] = _WHOLE
+    with pytest.raises(OrderError, match="stored it meanwhile"):
+        end.check_next()
