@@ -49,7 +49,7 @@ class Beginning:
     def prepare(self, watch: Watch) -> None:
         """Nothing is to be done before."""
 
-    def begin(self, created: CreatedSlot, watch: Watch) -> None:
+    def begin(self, created: CreatedSlot) -> None:
         created.release()
         self.is_over.set()
 

@@ -207,8 +207,8 @@ def _course(server: Server, recorder: Recorder, seed: int) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param((), id="plain"),
-        pytest.param(("--streaming", "on"), id="streamed"),
+        pytest.param((), id="plain", marks=pytest.mark.full),
+        pytest.param(("--streaming", "on"), id="streamed", marks=pytest.mark.full),
         pytest.param(("--streaming", "parallel", "--two-phase", "--binary"), id="all"),
     ],
 )
@@ -267,6 +267,7 @@ def _recorder(server: Server, proxy: FaultyStore, archive: _Bucket, scratch: Pat
     return Recorder(server, place, scratch / "log", *_OPTIONS, "--file-bytes", "1MiB", *options, environment=keys)
 
 
+@pytest.mark.full
 def test_nothing_is_lost_or_doubled_by_a_store_that_fails(server: Server, store: Any, tmp_path: Path) -> None:
     archive = _Bucket(store, f"faults{server.programs.parent.name}", tmp_path / "captures")
     with faulty_store(store.endpoint, _SEED, share=8) as proxy:
@@ -283,6 +284,7 @@ def test_nothing_is_lost_or_doubled_by_a_store_that_fails(server: Server, store:
     assert len(proxy.faults) > 2
 
 
+@pytest.mark.full
 def test_a_store_that_is_away_is_waited_for_and_nothing_is_confirmed(
     server: Server, store: Any, tmp_path: Path
 ) -> None:
@@ -378,7 +380,7 @@ _REFUSALS: Final[dict[str, tuple[Sequence[str], Sequence[str], int, str]]] = {
     "no such size": ((), ("--file-bytes", "many"), 2, "is no size"),
     "a copy without a slot": ((), ("--and-copy", "base"), 2, "--create, too"),
     "a password in a damaged address": ((), ("--dsn", "host=a pass word=secret"), 2, "--dsn cannot be read"),
-    "no server": ((), ("--dsn", "host=/nowhere"), 1, "nothing comes from the server"),
+    "no server": ((), ("--dsn", "host=/nowhere"), 1, "nothing is recorded"),
     "no place": ((), ("--to", "ftp://u:secret@host/x"), 2, "nothing here reaches"),
 }
 

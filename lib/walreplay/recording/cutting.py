@@ -67,7 +67,7 @@ class Cutting:
         self.start = self.end
         self.data = bytearray()
         self._has_messages = False
-        self._began = time.monotonic()
+        self._began = self._first = time.monotonic()  # of the file, and of its first message
         self._whole = (
             0,
             False,
@@ -86,7 +86,8 @@ class Cutting:
         self.data += _HEAD(b"d", len(payload) + 4)
         self.data += payload
         if is_message:
-            self._has_messages = True
+            if not self._has_messages:
+                self._has_messages, self._first = True, time.monotonic()
             if payload[_MESSAGE] in _TAGS:
                 self._follow(payload, payload[_MESSAGE])
         if not self._is_inside:
@@ -122,7 +123,7 @@ class Cutting:
         """
         if not self._has_messages and not is_quiet and not is_asked:
             return False
-        share = max(len(self.data) / self._file_bytes, self.seconds / self._file_seconds)
+        share = max(len(self.data) / self._file_bytes, (time.monotonic() - self._first) / self._file_seconds)
         return share >= _PATIENCE or (not self._is_inside and (is_asked or (share >= 1 and not self._streams)))
 
     def cut(self) -> StreamPiece:

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -17,9 +18,10 @@ from walreplay.errors import ConfigError
 from walreplay.lsn import format_lsn
 from walreplay.progress import log
 from walreplay.recording.recorder import CreatedSlot
-from walreplay.recording.server import Watch, environment_of
+from walreplay.recording.server import StreamEnded, Watch, environment_of
 from walreplay.scripts import copy_scripts, script
 
+_TRIES, _PAUSE_SECONDS = 20, 15.0
 _HELD_SECONDS: Final = 3600.0  # for who copies by hand: the server keeps old rows as long
 
 
@@ -44,19 +46,41 @@ class FirstCopy:
             ConfigError: the folder is not: what it has would be loaded, too.
             StreamEnded: the server refuses.
         """
-        if self._folder is not None and self._folder.exists() and any(self._folder.iterdir()):
-            remedy = "Empty it, or name another one for --and-copy"
-            raise ConfigError("it is not empty, and its files would be loaded", path=str(self._folder), remedy=remedy)
-        if self._folder is not None and shutil.which("psql") is None:
-            raise ConfigError("--and-copy needs psql, which is not on the PATH", remedy="Install PostgreSQL's client")
+        if self._folder is not None:
+            self._try_out(self._folder)
         if self._announces:
             watch.run(script("announce.sql"))
 
-    def begin(self, created: CreatedSlot, watch: Watch) -> None:
-        """Announce all tables; copy in a thread, which releases the snapshot when the copies are there."""
+    @staticmethod
+    def _try_out(folder: Path) -> None:
+        if shutil.which("psql") is None:
+            raise ConfigError("--and-copy needs psql, which is not on the PATH", remedy="Install PostgreSQL's client")
+        problem, remedy = "", "Empty it, or name another one for --and-copy"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                problem = "it is not empty, and its files would be loaded"
+            Path(f"{folder}.jsonl").touch()  # what base.sh writes beside it
+        except OSError as error:
+            problem = f"it cannot be written to ({error.strerror})"
+        if problem:
+            raise ConfigError(problem, path=str(folder), remedy=remedy)
+
+    def begin(self, created: CreatedSlot) -> None:
+        """Announce all tables and copy them, in threads; the snapshot is released when the copies are there."""
         threading.Thread(target=self._work, args=[created], name="walreplay-copy", daemon=True).start()
         if self._announces:
-            watch.run("SELECT walreplay.announce_all()")
+            threading.Thread(target=self._announce, name="walreplay-announce", daemon=True).start()
+
+    def _announce(self) -> None:
+        for _ in range(_TRIES):
+            try:
+                with closing(Watch(self._dsn)) as watch:
+                    watch.run("SELECT walreplay.announce_all()")
+                return
+            except StreamEnded as error:
+                log("not announced", reason=str(error), remedy="SELECT walreplay.announce_all(), if it stays so")
+                time.sleep(_PAUSE_SECONDS)
 
     def _work(self, created: CreatedSlot) -> None:
         try:
@@ -66,11 +90,12 @@ class FirstCopy:
                 time.sleep(_HELD_SECONDS)
             else:
                 self._copy(self._folder, created)
+        except OSError as error:
+            log("copy failed", reason=str(error))
         finally:
             created.release()
 
     def _copy(self, folder: Path, created: CreatedSlot) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         names = {"SNAPSHOT": created.snapshot, "LSN": format_lsn(created.consistent_point)}
         with tempfile.TemporaryDirectory() as scripts:
             copy_scripts(Path(scripts))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -24,6 +25,7 @@ _TAKEOVER_SECONDS: Final = 90.0  # the server may hold a dead recorder's session
 _IN_USE: Final = "55006"
 _MOST_ERRORS: Final = 5  # of the server, one behind the other, without anything stored between
 _LONGEST_PAUSE: Final = 30.0
+_FAILOVER_OF_TWO_PHASES: Final = 180_000
 _LONG_SESSION: Final = 600.0  # seconds, behind which an error has nothing to do with those before
 
 
@@ -46,7 +48,7 @@ class Beginning(Protocol):
     def prepare(self, watch: Watch) -> None:
         """Do what has to be done before, or raise a WalReplayError: then no slot is made."""
 
-    def begin(self, created: CreatedSlot, watch: Watch) -> None:
+    def begin(self, created: CreatedSlot) -> None:
         """Begin what has to be done behind it."""
 
 
@@ -65,6 +67,7 @@ class Recorder:
         self._report, self._beginning = report, beginning
         self._is_ending = self._has_begun = False  # a plain flag: a signal's handler must not wait for a lock
         self._files = self._bytes = 0
+        self._stored_time: float | None = None
 
     def end(self) -> None:
         """Have it end, with everything stored; from another thread, or from a signal's handler."""
@@ -91,10 +94,10 @@ class Recorder:
                 errors += error.sqlstate != ""
                 if errors >= _MOST_ERRORS or not (self._has_begun or self._is_ending):
                     raise TargetError(
-                        f"nothing comes from the server: {error}",
-                        remedy="It keeps what is not recorded. Mend what it says, and start again",
+                        f"nothing is recorded: {error}",
+                        remedy="The server keeps it, once there is a slot. Mend what is said, and start again",
                     ) from None
-                log("server's error" if error.sqlstate else "connection lost", reason=str(error), pause=pause)
+                log("server's error" if error.sqlstate else "interrupted", reason=str(error), pause=pause)
                 self._wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -105,26 +108,22 @@ class Recorder:
 
     def _record(self) -> None:
         options = self._options
-        plugin_options = None
-        stream = Stream(options.dsn, self.is_ending)
-        try:
-            plugin_options = options.stream.of_server(stream.version)
-            watch = Watch(options.dsn)
+        with closing(Stream(options.dsn, self.is_ending)) as stream, closing(Watch(options.dsn)) as watch:
             try:
-                archive = self._start(stream, watch, plugin_options)
-                self._has_begun = True
-                log("recording", slot=options.slot, lsn=format_lsn(archive.end), archive=self._store.shown)
-                storing = Storing(self._store, archive)
-                try:
-                    Transfer(options, stream, watch, storing, self._tell).run(self.is_ending)
-                finally:
-                    self._files, self._bytes = self._files + storing.files, self._bytes + storing.bytes
+                archive = self._start(stream, watch, options.stream.of_server(stream.version))
+            except OSError as error:
+                raise StreamEnded(f"the store: {error}") from None
+            self._has_begun = True
+            log("recording", slot=options.slot, lsn=format_lsn(archive.end), archive=self._store.shown)
+            storing = Storing(self._store, archive)
+            try:
+                Transfer(options, stream, watch, storing, self._tell).run(self.is_ending)
             finally:
-                watch.close()
-        finally:
-            stream.close()
+                self._files, self._bytes = self._files + storing.files, self._bytes + storing.bytes
 
     def _tell(self, status: RecordStatus) -> None:
+        self._stored_time = status.stored_time or self._stored_time
+        status = replace(status, stored_time=self._stored_time)
         self._report(replace(status, files=self._files + status.files, bytes=self._bytes + status.bytes))
 
     def _start(self, stream: Stream, watch: Watch, plugin_options: dict[str, str]) -> ArchiveEnd:
@@ -142,28 +141,20 @@ class Recorder:
                     raise TargetError(f"the slot has another reader: {error}", remedy=remedy) from None
                 log("slot in use", slot=self._options.slot, reason=str(error))
                 # Who has it may store more files: the archive is looked at anew once it is free.
+                self._wait(1)
                 while time.monotonic() < deadline and (watch.slot(self._options.slot) or {}).get("active"):
                     self._wait(1)
                     if self._is_ending:
                         raise
             else:
-                try:
-                    archive.describe()  # only now that the slot is ours
-                except OSError as error:
-                    raise StreamEnded(f"the store cannot be written to: {error}") from None
+                archive.describe()  # only now that the slot is ours
                 return archive
-
-    def _look(self) -> RecordedArchive:
-        try:
-            return RecordedArchive(self._store)
-        except OSError as error:
-            raise StreamEnded(f"the store does not say where the archive ends: {error}") from None
 
     def _claim(self, stream: Stream, watch: Watch) -> ArchiveEnd:
         """Find where the archive ends, and see that the slot, which is made if it has to be, goes on there."""
         options = self._options
         slot = watch.slot(options.slot)  # first: whoever has it may go on to store and confirm
-        archive = self._look()
+        archive = RecordedArchive(self._store)
         missing = watch.missing_publications(options.stream.publications)
         if missing:
             raise ConfigError(
@@ -172,15 +163,12 @@ class Recorder:
             )
         origin = SlotOrigin(stream.system, stream.timeline, stream.database, options.slot)
         archive.check_origin(origin, stream.switch_point, new_session=options.new_session)
-        try:
-            if slot is None:
-                slot = self._create(watch, archive)
-            elif archive.is_new:
-                log("the slot was there: nothing is copied or announced", slot=options.slot)
-            _check_slot(slot, stream.database, options)
-            end = archive.claim(origin, slot["confirmed_flush_lsn"], new_session=options.new_session)
-        except OSError as error:
-            raise StreamEnded(f"the store cannot be written to: {error}") from None
+        if slot is None:
+            slot = self._create(watch, archive)
+        elif archive.is_new and not self._has_begun:
+            log("the slot was there: nothing is copied or announced", slot=options.slot)
+        _check_slot(slot, stream.database, options)
+        end = archive.claim(origin, slot["confirmed_flush_lsn"], new_session=options.new_session)
         if slot["position"] < end.end:
             slot = watch.slot(options.slot) or slot  # it may have got there meanwhile
         if slot["position"] < end.end:
@@ -201,11 +189,13 @@ class Recorder:
         archive.try_out()  # a slot that nobody can record keeps WAL
         self._beginning.prepare(watch)
         holder = Stream(options.dsn, self.is_ending)  # the snapshot lasts until it is used again
-        two_phase, failover = options.stream.two_phase, not watch.is_standby()
+        two_phase = options.stream.two_phase
+        # A standby has no such slots, and PostgreSQL 17 none of two phases.
+        failover = not watch.is_standby() and (holder.version >= _FAILOVER_OF_TWO_PHASES or not two_phase)
         snapshot, point = holder.create_slot(options.slot, two_phase=two_phase, failover=failover)
         self._has_begun = True  # from here on it is this process that copies and announces
         log("slot made", slot=options.slot, lsn=format_lsn(point))
-        self._beginning.begin(CreatedSlot(snapshot, point, holder.close), watch)
+        self._beginning.begin(CreatedSlot(snapshot, point, holder.close))
         slot = watch.slot(options.slot)
         if slot is None:
             raise StreamEnded("the slot that was just made is gone")

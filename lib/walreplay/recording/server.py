@@ -224,7 +224,7 @@ class Watch:
 
     def __init__(self, dsn: str) -> None:
         # A heartbeat must not wait for a standby, which may be this recorder.
-        self._conninfo = _conninfo(dsn, "-c statement_timeout=60s -c synchronous_commit=off")
+        self._conninfo = _conninfo(dsn, "-c statement_timeout=10s -c synchronous_commit=off")
         self._connection = self._connect()
 
     def _connect(self) -> psycopg.Connection[Any]:
