@@ -323,8 +323,8 @@ def _conninfo(dsn: str, settings: str, **parameters: str) -> str:
         raise ConfigError("--dsn cannot be read", remedy="Write it like 'host=db dbname=shop user=archive'") from None
     user_settings = given.get("options") or os.environ.get("PGOPTIONS", "")
     parameters |= {"options": f"{user_settings} {settings}".strip(), "client_encoding": "UTF8"}
-    more = _ACKNOWLEDGED if pq.version() >= _ACKNOWLEDGES else {}
-    return dsn_of({**_CONNECTION, **more, **given, **parameters})
+    defaults = _CONNECTION | (_ACKNOWLEDGED if pq.version() >= _ACKNOWLEDGES else {})
+    return dsn_of({**defaults, **given, **parameters})
 
 
 def _connect(dsn: str, settings: str) -> PGconn:

@@ -217,5 +217,5 @@ def test_a_file_that_somebody_has_stored_meanwhile_stops_the_recorder_before_its
     end = _claim(store, 300)
     end.check_next()
     store.files["00000003_0-12C_0-190.pgo.zst"] = _WHOLE
-    with pytest.raises(OrderError, match="stored it meanwhile"):
+    with pytest.raises(OrderError, match="another recorder has stored it"):
         end.check_next()
