@@ -13,6 +13,9 @@ MUTANTS   = 1000000
 FUZZ      = messages framings copies dumps records
 SECONDS   = 600
 SECTIONS  =
+MINUTES   = 60
+SEED      =
+LEG       =
 ENVIRONMENTS = tests/environments
 PURE      =
 
@@ -25,7 +28,7 @@ test test-rest: export PYTHONDONTWRITEBYTECODE =
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=60 --durations-min=10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels run test test-rest test-all test-long harm mutants fuzz lint format wheel test-wheel reproducible audit-dependencies test-environments coverage pictures bench clean
+.PHONY: help setup kernels run test test-rest test-all test-long harm mutants fuzz soak lint format wheel test-wheel reproducible audit-dependencies test-environments coverage pictures bench clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +83,9 @@ fuzz: $(ATHERIS) kernels ## Fuzz each reader of bytes for SECONDS, guided by cov
 	@for name in $(FUZZ); do \
 		PYTHONPATH=lib:$(ATHERIS) $(BIN)/python tests/fuzz/run.py $$name -max_total_time=$(SECONDS) -print_final_stats=1 || exit 1; \
 	done
+
+soak: $(CLASSES) kernels ## Run all at random work and kill it for MINUTES=60; SEED=... repeats, LEG=... are a leg's minutes
+	@PYTHONPATH=lib:tests $(BIN)/python -m soak $(MINUTES) '$(SEED)' '$(LEG)'
 
 lint: $(READY) ## Check style and types
 	@$(BIN)/ruff check .
