@@ -62,7 +62,7 @@ def _name(text: str) -> None:
     if name is None:
         return
     assert RecordedName.parse(str(name)) == name, "a name is written otherwise"
-    refuse_outside(text, 1, 1 << 40)
+    refuse_outside(text, [1, 1 << 40])
 
 
 def _layout(content: bytes) -> None:
