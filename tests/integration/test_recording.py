@@ -19,12 +19,11 @@ from typing import Any, Final
 
 import psycopg
 import pytest
-from pyarrow import fs
 
 from support.faulty_store import FaultyStore, faulty_store
 from support.object_store import KEYS, object_store
 from support.postgres import Server, chosen_versions, running_server
-from support.recording import Recorder, Watcher, confirmed_lsn, end_of, names_of
+from support.recording import ArchiveBucket, ArchiveFolder, Recorder, Watcher, confirmed_lsn, names_of
 from support.waiting import wait_until
 from walreplay.changes import read_changes
 from walreplay.recorded_names import broken_chains
@@ -114,26 +113,10 @@ class _Work:
             connection.execute(f"{chance.choice(('COMMIT', 'ROLLBACK'))} PREPARED '{gid}'".encode())
 
 
-class _Archive:
-    """An archive, as it is seen from outside."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def files(self) -> Sequence[str]:
-        return [path.name for path in self.folder.iterdir()] if self.folder.exists() else []
-
-    def end(self) -> int:
-        return end_of(self.files())
-
-    def check(self, server: Server) -> None:
-        """Hold it against the table."""
-        _check_files(self.folder, self.files(), server)
-
-
-def _check_files(folder: Path, files: Sequence[str], server: Server) -> None:
-    """Hold files against the table, row by row, and their names against each other."""
-    paths = [str(folder / str(name)) for name in names_of(files)]
+def _check(archive: ArchiveFolder, server: Server) -> None:
+    """Hold an archive against the table, row by row, and its files' names against each other."""
+    archive.pull()
+    paths = [str(archive.folder / str(name)) for name in names_of(archive.files())]
     assert list(broken_chains(paths)) == []
     recorded: list[int] = []
     for batch in read_changes(paths):
@@ -215,14 +198,14 @@ def _course(server: Server, recorder: Recorder, seed: int) -> None:
 def test_what_is_committed_is_recorded_once_whatever_is_killed(
     server: Server, tmp_path: Path, options: Sequence[str]
 ) -> None:
-    archive = _Archive(tmp_path / "captures")
+    archive = ArchiveFolder(tmp_path / "captures")
     recorder = Recorder(server, str(archive.folder), tmp_path / "log", *_OPTIONS, *options, "--create")
     try:
         with Watcher(server, archive.files).watching():
             _course(server, recorder, _SEED)
             recorder.await_stored(server.lsn(), archive.end)
             assert recorder.end() == 0, recorder.said()
-        archive.check(server)
+        _check(archive, server)
     finally:
         recorder.kill()
 
@@ -234,51 +217,25 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield store
 
 
-class _Bucket(_Archive):
-    """An archive in an object store, which the recorder reaches by a proxy, and this by itself."""
-
-    def __init__(self, store: Any, prefix: str, folder: Path) -> None:
-        super().__init__(folder)
-        endpoint = store.endpoint.removeprefix("http://")
-        self._system = fs.S3FileSystem(
-            access_key=KEYS["access"],
-            secret_key=KEYS["secret"],
-            region="us-east-1",
-            endpoint_override=endpoint,
-            scheme="http",
-        )
-        self.prefix = prefix
-        self._place = f"archive/{prefix}"
-
-    def files(self) -> Sequence[str]:
-        found = self._system.get_file_info(fs.FileSelector(self._place, allow_not_found=True))
-        return [file.base_name for file in found if file.is_file]
-
-    def check(self, server: Server) -> None:
-        fs.copy_files(
-            self._place, str(self.folder), source_filesystem=self._system, destination_filesystem=fs.LocalFileSystem()
-        )
-        _check_files(self.folder, [path.name for path in self.folder.iterdir()], server)
-
-
-def _recorder(server: Server, proxy: FaultyStore, archive: _Bucket, scratch: Path, *options: str) -> Recorder:
-    place = f"s3://archive/{archive.prefix}?scheme=http&region=us-east-1&endpoint_override={proxy.endpoint}"
+def _recorder(server: Server, proxy: FaultyStore, place: str, scratch: Path, *options: str) -> Recorder:
+    uri = f"s3://{place}?scheme=http&region=us-east-1&endpoint_override={proxy.endpoint}"
     keys = {"AWS_ACCESS_KEY_ID": KEYS["access"], "AWS_SECRET_ACCESS_KEY": KEYS["secret"]}
-    return Recorder(server, place, scratch / "log", *_OPTIONS, "--file-bytes", "1MiB", *options, environment=keys)
+    return Recorder(server, uri, scratch / "log", *_OPTIONS, "--file-bytes", "1MiB", *options, environment=keys)
 
 
 @pytest.mark.full
 def test_nothing_is_lost_or_doubled_by_a_store_that_fails(server: Server, store: Any, tmp_path: Path) -> None:
-    archive = _Bucket(store, f"faults{server.programs.parent.name}", tmp_path / "captures")
+    place = f"archive/faults{server.programs.parent.name}"
+    archive = ArchiveBucket(store.endpoint, place, tmp_path / "captures")
     with faulty_store(store.endpoint, _SEED, share=8) as proxy:
-        recorder = _recorder(server, proxy, archive, tmp_path, "--create")
+        recorder = _recorder(server, proxy, place, tmp_path, "--create")
         try:
             with Watcher(server, archive.files).watching():
                 _course(server, recorder, _SEED)
                 recorder.await_stored(server.lsn(), archive.end)
                 proxy.share = 0
                 assert recorder.end() == 0, recorder.said()
-            archive.check(server)
+            _check(archive, server)
         finally:
             recorder.kill()
     assert len(proxy.faults) > 2
@@ -288,9 +245,10 @@ def test_nothing_is_lost_or_doubled_by_a_store_that_fails(server: Server, store:
 def test_a_store_that_is_away_is_waited_for_and_nothing_is_confirmed(
     server: Server, store: Any, tmp_path: Path
 ) -> None:
-    archive = _Bucket(store, f"away{server.programs.parent.name}", tmp_path / "captures")
+    place = f"archive/away{server.programs.parent.name}"
+    archive = ArchiveBucket(store.endpoint, place, tmp_path / "captures")
     with faulty_store(store.endpoint, _SEED, share=0) as proxy:
-        recorder = _recorder(server, proxy, archive, tmp_path, "--spool-bytes", "300KiB")
+        recorder = _recorder(server, proxy, place, tmp_path, "--spool-bytes", "300KiB")
         recorder.start("--create")
         try:
             wait_until(lambda: archive.end() > 0, "a file", recorder.said)
@@ -303,15 +261,16 @@ def test_a_store_that_is_away_is_waited_for_and_nothing_is_confirmed(
                 recorder.start()
                 recorder.await_stored(server.lsn(), archive.end)
                 assert recorder.end() == 0
-            archive.check(server)
+            _check(archive, server)
         finally:
             recorder.kill()
 
 
 def test_a_store_that_lies_is_not_believed(server: Server, store: Any, tmp_path: Path) -> None:
-    archive = _Bucket(store, f"lies{server.programs.parent.name}", tmp_path / "captures")
+    place = f"archive/lies{server.programs.parent.name}"
+    archive = ArchiveBucket(store.endpoint, place, tmp_path / "captures")
     with faulty_store(store.endpoint, _SEED, share=0) as proxy:
-        recorder = _recorder(server, proxy, archive, tmp_path)
+        recorder = _recorder(server, proxy, place, tmp_path)
         recorder.start("--create")
         try:
             wait_until(lambda: archive.end() > 0, "a file", recorder.said)
@@ -323,13 +282,13 @@ def test_a_store_that_lies_is_not_believed(server: Server, store: Any, tmp_path:
                 proxy.lies = False
                 recorder.await_stored(server.lsn(), archive.end)
                 assert recorder.end() == 0
-            archive.check(server)
+            _check(archive, server)
         finally:
             recorder.kill()
 
 
 def test_a_recorder_goes_on_behind_a_failover(tmp_path: Path) -> None:
-    archive = _Archive(tmp_path / "captures")
+    archive = ArchiveFolder(tmp_path / "captures")
     with running_server(settings=_SETTINGS) as primary:
         primary.execute(*_SETUP)
         with primary.followed() as standby:
@@ -358,7 +317,7 @@ def test_a_recorder_goes_on_behind_a_failover(tmp_path: Path) -> None:
                 standby.execute("INSERT INTO events (v) SELECT 'behind' FROM generate_series(1, 1000)")
                 recorder.await_stored(standby.lsn(), archive.end)
                 assert recorder.end() == 0, recorder.said()
-                archive.check(standby)
+                _check(archive, standby)
                 assert '"timeline": 2' in max(archive.folder.glob("_recorded/*.json")).read_text()
             finally:
                 recorder.kill()
@@ -404,7 +363,7 @@ def test_what_cannot_be_recorded_is_said_and_nothing_is_left(server: Server, tmp
 def test_a_slot_that_was_made_anew_needs_a_new_session_whose_name_says_what_is_missing(
     server: Server, tmp_path: Path
 ) -> None:
-    archive = _Archive(tmp_path / "captures")
+    archive = ArchiveFolder(tmp_path / "captures")
     recorder = Recorder(server, str(archive.folder), tmp_path / "log", *_OPTIONS)
     try:
         recorder.start("--create")
@@ -431,7 +390,7 @@ def test_a_slot_that_was_made_anew_needs_a_new_session_whose_name_says_what_is_m
 
 
 def test_two_recorders_of_one_slot_or_of_one_archive_are_kept_apart(server: Server, tmp_path: Path) -> None:
-    archive = _Archive(tmp_path / "captures")
+    archive = ArchiveFolder(tmp_path / "captures")
     first, second = (Recorder(server, str(archive.folder), tmp_path / f"log{number}", *_OPTIONS) for number in (1, 2))
     try:
         first.start("--create")
@@ -448,7 +407,7 @@ def test_two_recorders_of_one_slot_or_of_one_archive_are_kept_apart(server: Serv
         server.execute("INSERT INTO events (v) VALUES ('last')")
         second.await_stored(server.lsn(), archive.end)
         assert second.end() == 0, second.said()
-        archive.check(server)
+        _check(archive, server)
     finally:
         first.kill()
         second.kill()
@@ -460,7 +419,7 @@ def test_a_disk_that_is_full_loses_nothing(server: Server, tmp_path: Path) -> No
     mount = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)]
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("needs the right to mount a file system")
-    archive = _Archive(disk / "captures")
+    archive = ArchiveFolder(disk / "captures")
     recorder = Recorder(server, str(archive.folder), tmp_path / "log", *_OPTIONS)
     try:
         recorder.start("--create")
@@ -472,7 +431,7 @@ def test_a_disk_that_is_full_loses_nothing(server: Server, tmp_path: Path) -> No
             subprocess.run(["mount", "-o", "remount,size=100m", str(disk)], check=True)
             recorder.await_stored(server.lsn(), archive.end)
             assert recorder.end() == 0, recorder.said()
-        archive.check(server)
+        _check(archive, server)
     finally:
         recorder.kill()
         subprocess.run(["umount", str(disk)], check=True)

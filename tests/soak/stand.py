@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 import psycopg
-from pyarrow import fs
 
 from soak import evolving, traffic
 from soak.journal import Journal
@@ -21,7 +20,7 @@ from soak.link import Link, link_to
 from support.faulty_store import FaultyStore, faulty_store
 from support.object_store import KEYS, object_store
 from support.postgres import Server, running_server, server_versions
-from support.recording import SLOT, Recorder, end_of
+from support.recording import SLOT, ArchiveBucket, ArchiveFolder, Recorder
 from support.waiting import wait_until
 from walreplay.lsn import format_lsn
 
@@ -96,51 +95,6 @@ class Draw:
         )
 
 
-class Archive:
-    """A folder with all that is in the archive."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def files(self) -> Sequence[str]:
-        return [path.name for path in self.folder.iterdir()] if self.folder.exists() else []
-
-    def end(self) -> int:
-        return end_of(self.files())
-
-    def pull(self) -> None:
-        """Have the folder hold all that the archive holds."""
-
-
-class Bucket(Archive):
-    """An archive in an object store, whose files are copied into the folder: no Spark here reaches a store."""
-
-    def __init__(self, endpoint: str, folder: Path) -> None:
-        super().__init__(folder)
-        self._system = fs.S3FileSystem(
-            access_key=KEYS["access"],
-            secret_key=KEYS["secret"],
-            region="us-east-1",
-            endpoint_override=endpoint.removeprefix("http://"),
-            scheme="http",
-        )
-
-    def files(self) -> Sequence[str]:
-        listed = self._system.get_file_info(fs.FileSelector("archive/captures", allow_not_found=True))
-        return [file.base_name for file in listed if file.is_file]
-
-    def pull(self) -> None:
-        listed = self._system.get_file_info(fs.FileSelector("archive/captures", allow_not_found=True, recursive=True))
-        for file in sorted(listed, key=lambda file: file.path):
-            place = self.folder / file.path.removeprefix("archive/captures/")
-            # What is no capture may be written again.
-            if file.is_file and not (place.exists() and place.name.endswith(".zst")):
-                place.parent.mkdir(parents=True, exist_ok=True)
-                partial = self.folder.parent / "partial"
-                partial.write_bytes(self._system.open_input_stream(file.path).read())
-                partial.rename(place)
-
-
 class Stand:
     """All that runs.
 
@@ -158,7 +112,7 @@ class Stand:
         self.standby: Server | None = None
         self.recorder_link: Link
         self.oracle_link: Link
-        self.archive = Archive(folder / "captures")
+        self.archive = ArchiveFolder(folder / "captures")
         self.proxy: FaultyStore | None = None
         self.recorder: Recorder
         self.traffic: traffic.Traffic
@@ -229,7 +183,7 @@ class Stand:
             return str(self.archive.folder)
         store = stack.enter_context(object_store(self.folder))
         store.make_bucket("archive")
-        self.archive = Bucket(store.endpoint, self.folder / "captures")
+        self.archive = ArchiveBucket(store.endpoint, "archive/captures", self.folder / "captures")
         self.proxy = stack.enter_context(faulty_store(store.endpoint, self.seed, share=self.draw.fault_share))
         return f"s3://archive/captures?scheme=http&region=us-east-1&endpoint_override={self.proxy.endpoint}"
 

@@ -12,8 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyarrow import fs
+
+from support.object_store import KEYS
 from support.postgres import Server
 from support.waiting import wait_until
+from support.workload import meanwhile
 from walreplay.lsn import parse_lsn
 from walreplay.recorded_names import RecordedName
 
@@ -90,6 +94,57 @@ def end_of(files: Sequence[str]) -> int:
     return max((name.end for name in names_of(files)), default=0)
 
 
+class ArchiveFolder:
+    """A folder with all that is in an archive, as it is seen from outside."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def files(self) -> Sequence[str]:
+        """List the archive's files."""
+        return [path.name for path in self.folder.iterdir()] if self.folder.exists() else []
+
+    def end(self) -> int:
+        """Return the LSN up to which it goes."""
+        return end_of(self.files())
+
+    def pull(self) -> None:
+        """Have the folder hold all that the archive holds."""
+
+
+class ArchiveBucket(ArchiveFolder):
+    """An archive in an object store, which is asked itself; the folder has copies of its files.
+
+    Args:
+        endpoint: the store's (``http://…``).
+        place: the bucket and the prefix.
+    """
+
+    def __init__(self, endpoint: str, place: str, folder: Path) -> None:
+        super().__init__(folder)
+        keys = {"access_key": KEYS["access"], "secret_key": KEYS["secret"], "region": "us-east-1"}
+        self._system = fs.S3FileSystem(**keys, endpoint_override=endpoint.removeprefix("http://"), scheme="http")
+        self._place = place
+
+    def files(self) -> Sequence[str]:
+        """List the archive's files."""
+        listed = self._system.get_file_info(fs.FileSelector(self._place, allow_not_found=True))
+        return [file.base_name for file in listed if file.is_file]
+
+    def pull(self) -> None:
+        """Copy into the folder what it does not hold yet."""
+        listed = self._system.get_file_info(fs.FileSelector(self._place, allow_not_found=True, recursive=True))
+        for file in sorted(listed, key=lambda file: file.path):
+            copy = self.folder / file.path.removeprefix(f"{self._place}/")
+            # What is no capture may be written again.
+            if file.is_file and not (copy.exists() and copy.name.endswith(".zst")):
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                partial = self.folder.parent / "partial"
+                # By its name, Arrow would decompress it: the bytes are wanted as they are stored.
+                partial.write_bytes(self._system.open_input_stream(file.path, compression=None).read())
+                partial.rename(copy)
+
+
 def confirmed_lsn(server: Server, slot: str = SLOT) -> int | None:
     """Return up to which LSN the server knows the changes to be stored; None where there is no slot."""
     rows = server.rows("SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", slot)
@@ -127,19 +182,13 @@ class Watcher:
     @contextmanager
     def watching(self) -> Iterator[Watcher]:
         """Look until the block ends."""
-        ends = threading.Event()
 
-        def work() -> None:
-            while not ends.is_set():
+        def look_on(ending: threading.Event) -> None:
+            while not ending.is_set():
                 self.look()
                 time.sleep(0.005)
 
-        thread = threading.Thread(target=work)
-        thread.start()
-        try:
+        with meanwhile(look_on):
             yield self
-        finally:
-            ends.set()
-            thread.join()
         assert self.looks > 0
         assert not self.ahead, f"the slot was ahead of the store: {self.ahead[:3]}"

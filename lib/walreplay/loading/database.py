@@ -21,21 +21,11 @@ from urllib.parse import parse_qsl, unquote
 from walreplay.errors import CaptureError, ConfigError
 from walreplay.lsn import format_lsn, parse_lsn
 from walreplay.protocol.messages import Relation
+from walreplay.recording.server import TEXT_SETTINGS, TIMEOUTS, identifier, literal
 
 _SNAPSHOT: Final = re.compile(r"[0-9A-Fa-f]+(?:-[0-9A-Fa-f]+)+")
 
 _HELD: Final = "walreplay.snapshot_is_held"
-
-_TEXT_SETTINGS: Final = {
-    "DateStyle": "ISO",
-    "IntervalStyle": "postgres",
-    "bytea_output": "hex",
-    "extra_float_digits": "3",
-    "TimeZone": "UTC",
-}
-"""What a value's text depends on; the script for COPY sets the same."""
-
-_TIMEOUTS: Final = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
 
 _SAME_TEXT: Final = frozenset({17, 20, 21, 23, 25, 114, 700, 701, 1043, 1082, 1114, 1184, 1700, 2950, 3802})
 """Types (by oid) whose cast to text is their output function's text, at less cost.  It is not for boolean, char(n),
@@ -104,11 +94,11 @@ def session_statements(snapshot: str | None, settings: Mapping[str, str] | None 
                 remedy="Give it as PostgreSQL writes it: 00000003-0000001B-1",
             )
         statements.append(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
-    statements += [f"SET LOCAL {name} = '{value}'" for name, value in _TEXT_SETTINGS.items()]
+    statements += [f"SET LOCAL {name} = '{value}'" for name, value in TEXT_SETTINGS.items()]
     # A table whose rows a policy hides is refused, not read in part.
     statements += ["SET LOCAL row_security = off", "SET LOCAL standard_conforming_strings = on"]
-    statements += [f"SET LOCAL {name} = 0" for name in _TIMEOUTS]  # a large table takes longer than usual statements
-    statements += [f"SET LOCAL {name} = {_literal(value)}" for name, value in (settings or {}).items()]
+    statements += [f"SET LOCAL {name} = 0" for name in TIMEOUTS]  # a large table takes longer than usual statements
+    statements += [f"SET LOCAL {name} = {literal(value)}" for name, value in (settings or {}).items()]
     return "; ".join([*statements, f"SET LOCAL {_HELD} = 'yes'"])
 
 
@@ -286,7 +276,9 @@ def rows_query(piece: TablePiece, relation: Relation) -> str:
     # Outside of quotes a question mark is an operator, which the driver takes for a parameter unless it is doubled.
     quoted_or_mark = r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")|\?"
     condition = re.sub(quoted_or_mark, lambda match: match[1] or "??", piece.row_filter or "true")
-    rows = f"SELECT {', '.join(columns)} FROM ONLY {_quoted(piece.schema)}.{_quoted(piece.name)} WHERE {condition}"
+    rows = (
+        f"SELECT {', '.join(columns)} FROM ONLY {identifier(piece.schema)}.{identifier(piece.name)} WHERE {condition}"
+    )
     return f"(SELECT found.* FROM {_SESSION} CROSS JOIN ({rows}) AS found WHERE is_held) AS q"
 
 
@@ -308,19 +300,11 @@ def rows_at_a_time(piece: TablePiece) -> int:
 
 
 def _text_of(name: str, type_oid: int) -> str:
-    column = _quoted(name)
+    column = identifier(name)
     if type_oid in _SAME_TEXT:
         return f"{column}::pg_catalog.text"
     # A row of NULLs IS NULL, and is none.
     return f"CASE WHEN pg_catalog.num_nonnulls({column}) = 1 THEN pg_catalog.format('%s', {column}) END"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def problem_of(text: str) -> tuple[str, str] | None:

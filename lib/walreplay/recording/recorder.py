@@ -123,8 +123,8 @@ class Recorder:
 
     def _tell(self, status: RecordStatus) -> None:
         self._stored_time = status.stored_time or self._stored_time
-        status = replace(status, stored_time=self._stored_time)
-        self._report(replace(status, files=self._files + status.files, bytes=self._bytes + status.bytes))
+        files, size = self._files + status.files, self._bytes + status.bytes
+        self._report(replace(status, stored_time=self._stored_time, files=files, bytes=size))
 
     def _start(self, stream: Stream, watch: Watch, plugin_options: dict[str, str]) -> ArchiveEnd:
         """Begin the stream where the archive ends; a dead recorder's session may have the slot for a while."""

@@ -18,11 +18,16 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg.pq.abc import PGconn, PGresult
 
-_TEXT_SETTINGS: Final = (
-    "-c datestyle=ISO -c intervalstyle=postgres -c bytea_output=hex -c extra_float_digits=3 -c timezone=UTC"
-    " -c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
-)
-"""What the text of values depends on, as in docs/capturing.md; and a session that waits is not ended."""
+TEXT_SETTINGS: Final = {
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "3",
+    "TimeZone": "UTC",
+}
+"""What a value's text depends on, as in docs/capturing.md; the script for COPY sets the same."""
+
+TIMEOUTS: Final = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
 
 _STATUS: Final = Struct("!cQQQqB")  # 'r'; written, flushed and applied up to; the time; whether to reply
 _PROTOCOLS: Final = ((160_000, 4), (150_000, 3), (140_000, 2), (0, 1))
@@ -82,7 +87,7 @@ class StreamOptions:
                     remedy=f"It is there from {since // 10_000} on: leave it out",
                 )
         protocol = next(number for since, number in _PROTOCOLS if version >= since)
-        names = ",".join(map(_identifier, self.publications))
+        names = ",".join(map(identifier, self.publications))
         return {"proto_version": str(protocol), "publication_names": names, **options}
 
 
@@ -126,15 +131,15 @@ class Stream:
         options += ["FAILOVER"] if failover and self.version >= _FAILOVER else []
         clause = f" ({', '.join(options)})" if self.version >= _NEW_SYNTAX else ""
         kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
-        row = self._row(f"CREATE_REPLICATION_SLOT {_identifier(slot)} {kind} pgoutput{clause}")
+        row = self._row(f"CREATE_REPLICATION_SLOT {identifier(slot)} {kind} pgoutput{clause}")
         return row["snapshot_name"], parse_lsn(row["consistent_point"])
 
     def start(self, slot: str, lsn: int, options: Mapping[str, str]) -> None:
         """Have the server send what commits behind an LSN."""
         from psycopg import pq
 
-        given = ", ".join(f"{_identifier(name)} {_literal(value)}" for name, value in options.items())
-        command = f"START_REPLICATION SLOT {_identifier(slot)} LOGICAL {format_lsn(lsn)} ({given})"
+        given = ", ".join(f"{identifier(name)} {literal(value)}" for name, value in options.items())
+        command = f"START_REPLICATION SLOT {identifier(slot)} LOGICAL {format_lsn(lsn)} ({given})"
         result = self._result(command)
         if result is None or result.status != pq.ExecStatus.COPY_BOTH:
             raise _ended(result)
@@ -328,7 +333,9 @@ def _conninfo(dsn: str, settings: str, **parameters: str) -> str:
 
 
 def _connect(dsn: str, settings: str) -> PGconn:
-    whole = _conninfo(dsn, f"{_TEXT_SETTINGS} {settings}", replication="database")
+    session = TEXT_SETTINGS | dict.fromkeys(TIMEOUTS, "0")  # one that waits is not ended
+    options = " ".join(f"-c {name}={value}" for name, value in session.items())
+    whole = _conninfo(dsn, f"{options} {settings}", replication="database")
     from psycopg import pq
 
     connection = pq.PGconn.connect(whole.encode())
@@ -350,9 +357,11 @@ def _first_line(text: str) -> str:
     return next(iter(text.strip().splitlines()), "the connection is lost")
 
 
-def _identifier(name: str) -> str:
+def identifier(name: str) -> str:
+    """Write a name as SQL has it."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def _literal(value: str) -> str:
+def literal(value: str) -> str:
+    """Write a text as SQL has it."""
     return "'" + value.replace("'", "''") + "'"

@@ -24,7 +24,7 @@ class Storing:
     """Compress and store files one behind the other, and try for as long as it takes.
 
     Attributes:
-        stored: all up to this LSN is in the store; ``sent``: when the server sent the newest of it (µs since 2000).
+        sent: when the server sent the newest of what is stored (µs since 2000).
         files, bytes: that were stored.
         waiting_bytes: of files that the store does not have yet, not compressed.
         failure: what the store answered to the last try, in a few words, and since when (`time.monotonic`); None when
@@ -33,7 +33,6 @@ class Storing:
 
     def __init__(self, store: Store, archive: ArchiveEnd) -> None:
         self._store, self._archive = store, archive
-        self.stored = archive.end
         self.files = self.bytes = 0
         self.sent: int | None = None
         self.waiting_bytes = 0
@@ -47,6 +46,11 @@ class Storing:
         self._compress = ZstdCompressor(_LEVEL, write_checksum=True).compress
         self._thread = threading.Thread(target=self._work, name="walreplay-store", daemon=True)
         self._thread.start()
+
+    @property
+    def stored(self) -> int:
+        """All up to this LSN is in the store."""
+        return self._archive.end
 
     def add(self, piece: StreamPiece) -> None:
         """Take a file."""
@@ -107,7 +111,7 @@ class Storing:
                 pause = min(2 * pause, _MOST_PAUSE)
         self._archive.has_stored(name)
         self.failure = self.busy = None
-        self.stored, self.sent = piece.end, piece.sent or self.sent
+        self.sent = piece.sent or self.sent
         self.files += 1
         self.bytes += len(data)
         log("file stored", file=str(name), bytes=len(data), seconds=time.monotonic() - began)

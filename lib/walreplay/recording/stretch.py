@@ -46,13 +46,9 @@ class SlotOrigin:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
+class _Stretch(SlotOrigin):
     """What one recorder has recorded or will: whose stream, from which LSN on, and who it is."""
 
-    system: str
-    timeline: int
-    database: str
-    slot: str
     start: int
     recorder: str
     process: str
