@@ -7,7 +7,7 @@ import io
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -21,10 +21,10 @@ from walreplay.spark.workers.scan import scan_batches
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], None]]:
     """Stand in for a process in which no task has run yet."""
-    worker_process._prepare.cache_clear()
+    worker_process._freeze.cache_clear()
     yield lambda context: monkeypatch.setattr("pyspark.TaskContext.get", lambda: context)
     gc.unfreeze()
-    worker_process._prepare.cache_clear()
+    worker_process._freeze.cache_clear()
 
 
 @pytest.mark.parametrize(("context", "is_worker"), [(None, False), ("a task's", True)])
@@ -33,12 +33,35 @@ def test_only_a_worker_is_prepared(
 ) -> None:
     process(context)
     main = lambda infile, outfile: None  # noqa: E731
-    worker = SimpleNamespace(main=main)
+    worker = _worker(main)
     monkeypatch.setitem(worker_process.sys.modules, "pyspark.worker", worker)
-    for _ in range(2):
-        list(scan_batches([], tasks={}))
+    list(scan_batches([], tasks={}))
     assert (gc.get_freeze_count() > 0) == is_worker
-    assert (worker.main is not main) == is_worker
+    prepared = worker.main
+    assert (prepared is not main) == is_worker
+    list(scan_batches([], tasks={}))
+    assert worker.main is prepared
+
+
+def test_what_is_imported_behind_the_first_task_is_frozen_at_the_next(
+    monkeypatch: pytest.MonkeyPatch, process: Callable[[Any], None]
+) -> None:
+    process("a task's")
+    list(scan_batches([], tasks={}))
+    later = ModuleType("later")
+    later.objects = [[] for _ in range(100)]  # type: ignore[attr-defined]
+    frozen = gc.get_freeze_count()
+    list(scan_batches([], tasks={}))
+    assert gc.get_freeze_count() <= frozen  # nothing was imported, so the collector sees what a task leaves behind
+    monkeypatch.setitem(worker_process.sys.modules, "later", later)
+    list(scan_batches([], tasks={}))
+    assert gc.get_freeze_count() > frozen + 100
+
+
+def _worker(main: Callable[..., None]) -> ModuleType:
+    worker = ModuleType("pyspark.worker")
+    worker.main = main  # type: ignore[attr-defined]
+    return worker
 
 
 class _Ended(Exception):
@@ -63,9 +86,9 @@ def test_a_worker_that_spark_lets_go_of_ends_without_a_word(
 ) -> None:
     monkeypatch.setattr(worker_process.os, "_exit", _end)
     tasks: list[bytes] = []
-    worker = SimpleNamespace(main=lambda infile, outfile: tasks.append(infile.read(4)))
-    worker_process.end_quietly(worker)  # type: ignore[arg-type]
-    worker.main(io.BufferedReader(io.BytesIO(b"task")), None)  # type: ignore[arg-type]
+    worker = _worker(lambda infile, outfile: tasks.append(infile.read(4)))
+    worker_process.end_quietly(worker)
+    worker.main(io.BufferedReader(io.BytesIO(b"task")), None)
     assert tasks == [b"task"]
     with pytest.raises(_Ended, match="0"):
         worker.main(io.BufferedReader(infile), None)

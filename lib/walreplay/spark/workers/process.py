@@ -35,19 +35,28 @@ def spark_task(function: Callable[_P, Iterator[_R]]) -> Callable[_P, Iterator[_R
     return run
 
 
-@cache
 def _prepare() -> None:
     from pyspark import TaskContext
 
     # Only in a worker's process: the driver's belongs to the user.
-    if TaskContext.get() is None:
-        return
-    # Spark has Python's collector run after every task, and the worker takes no other until it has looked at every
-    # object: 15 to 30 ms, if not for what is imported by now.
+    if TaskContext.get() is not None:
+        _freeze(len(sys.modules))
+        end_quietly(sys.modules.get("pyspark.worker"))
+
+
+@cache
+def _freeze(modules: int) -> None:
+    """Let the collector pass over what is there, which is the modules: between tasks Spark has collected the rest.
+
+    Spark has it run after every task, and the worker takes no other until each object was looked at: 15 to 40 ms.
+
+    Args:
+        modules: how many are imported; pandas, for example, is by the second task, so once is not enough.
+    """
     gc.freeze()
-    end_quietly(sys.modules.get("pyspark.worker"))
 
 
+@cache
 def end_quietly(worker: ModuleType | None) -> None:
     """Let the process end without a message once Spark lets go of it.
 
