@@ -19,10 +19,11 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -200,15 +201,18 @@ class _Json(RootModel[_Record], Generic[_Record]):
 
 def to_json(record: object) -> str:
     """Write one of the ledger's records."""
-    written: Any = _Json.__class_getitem__(type(record))
-    return str(written(record).model_dump_json())
+    return str(_json(type(record))(record).model_dump_json())  # type: ignore[arg-type]
 
 
 def from_json(kind: type[_Record], text: str) -> _Record:
     """Read what `to_json` wrote of a record of a kind."""
-    written: Any = _Json.__class_getitem__(kind)
-    record: _Record = written.model_validate_json(text).root
+    record: _Record = _json(kind).model_validate_json(text).root  # type: ignore[arg-type]
     return record
+
+
+@cache  # pydantic itself keeps a model only as long as somebody has it, and a plan's takes 30 ms to make
+def _json(kind: Hashable) -> Any:
+    return _Json.__class_getitem__(kind)  # type: ignore[arg-type]
 
 
 # The row
