@@ -162,8 +162,8 @@ class LoggedCommit:
     time: int = 0
     metrics: Mapping[str, str] = field(default_factory=dict)
 
-    def rows(self, *names: str) -> int:
-        """Return the first of some row counts that the metrics have."""
+    def count(self, *names: str) -> int:
+        """Return the first of some counts that the metrics have; 0 if they have none of them."""
         return next((int(self.metrics[name]) for name in names if name in self.metrics), 0)
 
     @property

@@ -105,8 +105,16 @@ class DataFileWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if kind is not None:
-            self.abandon()
+        if kind is None:
+            return
+        # Other errors are ignored, because they would hide the one that is the reason.
+        with suppress(Exception):
+            if self._writer is not None:
+                self._writer.close()
+        with suppress(Exception):
+            if self._file is not None:
+                self._file.close()
+                self._folder.delete(self._name)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows that have the table's columns, in their order."""
@@ -131,16 +139,6 @@ class DataFileWriter:
         self._file.close()
         (metadata,) = self._metadata
         return DataFile(self._name, size, metadata.num_rows, _statistics(metadata, self._columns))
-
-    def abandon(self) -> None:
-        """Discard the file.  Errors are ignored, because they would hide the error that was the reason."""
-        with suppress(Exception):
-            if self._writer is not None:
-                self._writer.close()
-        with suppress(Exception):
-            if self._file is not None:
-                self._file.close()
-                self._folder.delete(self._name)
 
     def _flush(self) -> None:
         if not self._waiting:

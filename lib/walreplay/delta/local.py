@@ -548,11 +548,6 @@ def declared(columns: pa.Schema) -> list[dict[str, Any]]:
     return _fields(_schema(columns))
 
 
-def declared_type(kind: pa.DataType) -> Any:
-    """Return an Arrow type as Delta's log declares it; see `declared`."""
-    return declared(pa.schema([("", kind)]))[0]["type"]
-
-
 def _schema(columns: pa.Schema) -> Schema:
     try:
         return Schema.from_arrow(columns)

@@ -67,8 +67,12 @@ class StagedFileWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if kind is not None:
-            self._abandon()
+        if kind is not None and self._file is not None:
+            # Other errors are ignored, because they would hide the one that is the reason.
+            with suppress(OSError):
+                self._file.close()
+            with suppress(OSError):
+                self._folder.delete(self._name)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Write rows: the column ``data`` goes to the staged file, the others to the index."""
@@ -113,14 +117,6 @@ class StagedFileWriter:
                 writer.write_batch(batch.replace_schema_metadata(schema.metadata))
         self._file.close()
         return self._name, index
-
-    def _abandon(self) -> None:
-        """Discard the file.  Errors are ignored, because they would hide the error that was the reason."""
-        if self._file is not None:
-            with suppress(OSError):
-                self._file.close()
-            with suppress(OSError):
-                self._folder.delete(self._name)
 
 
 class _Gathered:
@@ -221,7 +217,7 @@ def read_rows(
         if rows is None:
             return
         windows, of_row = _windows(rows, _BETWEEN if folder.is_far else -1)
-        with _Reader(files, windows, of_row, _AHEAD if folder.is_far else 0) as reader:
+        with closing(_Reader(files, windows, of_row, _AHEAD if folder.is_far else 0)) as reader:
             bucket, _, sequence, offset, size = rows
             for row in range(len(bucket)):
                 yield int(bucket[row]), int(sequence[row]), reader.read(row, int(offset[row]), int(size[row]))
@@ -319,10 +315,8 @@ class _Reader:
         self._pool = ThreadPoolExecutor(ahead) if ahead else None
         files.settle = self._settle
 
-    def __enter__(self) -> _Reader:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Read no further windows."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
@@ -363,6 +357,7 @@ class _Files:
     """Staged files that a task reads; not too many are open at once."""
 
     def __init__(self, folder: Folder, names: Sequence[str]) -> None:
+        self.count = len(names)
         self._folder = folder
         self._names = names
         self._opened = ExitStack()
@@ -377,11 +372,6 @@ class _Files:
         self._opened.close()
         self._files.clear()
         self._held = 0
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(self._names)
 
     def opened(self, file: int) -> pa.NativeFile:
         """Return an open file."""

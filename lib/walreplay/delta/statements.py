@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from walreplay.delta.commits import CommitId as CommitId
 from walreplay.delta.commits import in_statement, with_needed
-from walreplay.delta.local import LOG, ConflictError, declared, declared_type, dropped, newest_version, touch
+from walreplay.delta.local import LOG, ConflictError, declared, dropped, newest_version, touch
 from walreplay.delta.opened import OpenedTable
 from walreplay.delta.opened import exists as exists
 from walreplay.delta.opened import read as read
@@ -48,7 +48,8 @@ def sql_type(kind: pa.DataType) -> str:
     Raises:
         TypeError: for a type that no column has.
     """
-    return sql_of(declared_type(kind))
+    (column,) = declared(pa.schema([("", kind)]))
+    return sql_of(column["type"])
 
 
 def sql_of(declared: Any) -> str:
@@ -227,12 +228,6 @@ setting says it.  Its argument is SQL for a column whose texts are none of walre
 out what does not depend on rows.  The history has the condition as it was optimized."""
 
 
-def _marking(mark: str | None) -> Marking:
-    if mark is None:
-        return lambda _: ""
-    return lambda column: f" AND NOT (CAST({column} AS STRING) <=> '{in_statement(mark)}')"
-
-
 @contextmanager
 def committing(spark: SparkSession, commit: CommitId) -> Iterator[Marking]:
     """Make the one statement inside this very commit (application and number).
@@ -252,7 +247,8 @@ def committing(spark: SparkSession, commit: CommitId) -> Iterator[Marking]:
             "spark.databricks.delta.write.txnVersion": str(commit.number),
         }
     with settings(spark, values) as refused:
-        yield _marking(commit.mark if USER_METADATA in refused else None)
+        mark = f"'{in_statement(commit.mark)}'" if USER_METADATA in refused else None
+        yield lambda column: "" if mark is None else f" AND NOT (CAST({column} AS STRING) <=> {mark})"
 
 
 def say_in_front(spark: SparkSession, table: TableName, commit: CommitId) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from walreplay.delta import statements as delta
+from walreplay.delta.commits import LoggedCommit
 from walreplay.delta.local import NotReadError
 from walreplay.delta.opened import OpenedTable
 from walreplay.delta.target import TableName
@@ -51,34 +52,30 @@ class FilesOfTable:
     marked: int
 
 
-def from_log(files: Iterable[tuple[int, bool]]) -> FilesOfTable:
+def from_log(files: Sequence[tuple[int, bool]]) -> FilesOfTable:
     """Count the files that a log has: bytes of each, and whether it has a deletion vector."""
-    count = size = small = marked = 0
-    for length, is_marked in files:
-        count, size = count + 1, size + length
-        small += length < SMALL
-        marked += is_marked
-    return FilesOfTable(count, size, small, marked)
+    sizes, marks = zip(*files, strict=True) if files else ((), ())
+    return FilesOfTable(len(sizes), sum(sizes), sum(size < SMALL for size in sizes), sum(marks))
 
 
-def from_history(count: int, size: int, commits: Sequence[tuple[str, Mapping[str, str]]]) -> FilesOfTable:
+def from_history(count: int, size: int, commits: Iterable[LoggedCommit]) -> FilesOfTable:
     """Estimate the same from a table's history.
 
     A commit's files are small if they are so on an average; what came before an OPTIMIZE was written together by it.
 
     Args:
         count: the table's files, and ``size`` their bytes.
-        commits: the newest first: each one's operation and its metrics.
+        commits: the newest first.
     """
     small = marked = 0
     together = purged = False
-    for operation, metrics in commits:
-        together, purged = together or operation in _TOGETHER, purged or operation == "REORG"
-        added, written = _number(metrics, _ADDED), _number(metrics, _BYTES)
-        if not together and (written is None or written < SMALL * (added or 0)):
-            small += added or 0
+    for commit in commits:
+        together, purged = together or commit.operation in _TOGETHER, purged or commit.operation == "REORG"
+        added = commit.count(*_ADDED)
+        if not together and commit.count(*_BYTES) < SMALL * added:
+            small += added
         if not purged:
-            marked += _number(metrics, _MARKED) or 0
+            marked += commit.count(*_MARKED)
     if not together and size < SMALL * count:
         # None of the commits says that they were ever written together.
         small = max(small, count - size // SMALL)
@@ -103,10 +100,6 @@ def needs_of(files: FilesOfTable, unreferenced: int) -> dict[Action, str]:
 
 def _counted(number: int) -> str:
     return f"{number:,} file{'' if number == 1 else 's'}"
-
-
-def _number(metrics: Mapping[str, str], names: Sequence[str]) -> int | None:
-    return next((int(metrics[name]) for name in names if name in metrics), None)
 
 
 # The newest commits from which small files are estimated, where the log cannot be read here.
@@ -135,10 +128,9 @@ def files_of(spark: SparkSession, table: TableName) -> FilesOfTable:
     """
     opened = OpenedTable(spark, table)
     if opened.log is not None and opened.log.obstacle is None:
-        return from_log((file.size, file.has_deletion_vector) for file in opened.log.files)
+        return from_log([(file.size, file.has_deletion_vector) for file in opened.log.files])
     detail = opened.detail
-    commits = [(commit.operation, commit.metrics) for commit in opened.newest_commits(_COMMITS)]
-    return from_history(int(detail.numFiles), int(detail.sizeInBytes), commits)
+    return from_history(int(detail.numFiles), int(detail.sizeInBytes), opened.newest_commits(_COMMITS))
 
 
 def optimize(spark: SparkSession, table: TableName) -> tuple[int, int]:

@@ -119,8 +119,8 @@ class RowCounts:
         """
         if "numTargetRowsUpdated" not in commit.metrics or not (merged.live or merged.gone):
             return self
-        without_base = max(0, merged.live - commit.rows("numTargetRowsMatchedUpdated", "numTargetRowsUpdated"))
-        without_row = max(0, merged.gone - commit.rows("numTargetRowsMatchedDeleted", "numTargetRowsDeleted"))
+        without_base = max(0, merged.live - commit.count("numTargetRowsMatchedUpdated", "numTargetRowsUpdated"))
+        without_row = max(0, merged.gone - commit.count("numTargetRowsMatchedDeleted", "numTargetRowsDeleted"))
         return replace(
             self,
             without_base=self.without_base + without_base,

@@ -295,9 +295,9 @@ def _reported(
         planned_report(run),
         action=action,
         # A MERGE's metrics have both, and its output holds rows that it has only copied.
-        inserted=sum(commit.rows("numTargetRowsInserted", "numOutputRows") for commit in commits),
-        updated=sum(commit.rows("numTargetRowsUpdated") for commit in commits),
-        deleted=sum(commit.rows("numTargetRowsDeleted") for commit in commits),
+        inserted=sum(commit.count("numTargetRowsInserted", "numOutputRows") for commit in commits),
+        updated=sum(commit.count("numTargetRowsUpdated") for commit in commits),
+        deleted=sum(commit.count("numTargetRowsDeleted") for commit in commits),
         version=commits[-1].version,
         without_base=counts.without_base,
         deletes_without_row=counts.deletes_without_row,

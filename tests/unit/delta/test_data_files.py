@@ -125,11 +125,3 @@ def test_without_rows_there_is_no_file(tmp_path: Path) -> None:
     writer.write(pa.RecordBatch.from_arrays([pa.array([], pa.int32())], names=["n"]))
     assert writer.close() is None
     assert not (tmp_path / "t").exists()
-
-
-def test_what_is_abandoned_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_files, "_GROUP_ROWS", 1)
-    writer = DataFileWriter(MountedFolder(str(tmp_path)), [FileColumn("n", "n", pa.int32())])
-    writer.write(pa.RecordBatch.from_arrays([pa.array([1], pa.int32())], names=["n"]))
-    writer.abandon()
-    assert list(tmp_path.iterdir()) == []

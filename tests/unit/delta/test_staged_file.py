@@ -101,7 +101,7 @@ def test_what_is_read_ahead_in_a_store_is_kept_up_to_its_last_row(tmp_path: Path
         windows, of_row = staged_file._windows(places, 1000)
         assert len(windows) < len(of_row)
         most, found = 0, []
-        with staged_file._Reader(files, windows, of_row, 2) as reader:
+        with closing(staged_file._Reader(files, windows, of_row, 2)) as reader:
             for row, (offset, size) in enumerate(zip(*places[3:], strict=True)):
                 found.append(reader.read(row, int(offset), int(size)))
                 most = max(most, len(reader._read))

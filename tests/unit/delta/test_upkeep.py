@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from walreplay.delta.commits import LoggedCommit
 from walreplay.delta.upkeep import LEAST, SMALL, FilesOfTable, from_history, from_log, needs_of
 
 MIB = 1 << 20
@@ -16,10 +17,16 @@ def test_a_log_tells_how_many_files_are_small_and_how_many_have_deletion_vectors
     assert from_log(files) == FilesOfTable(4, 2 * SMALL + 1, small=3, marked=1)
 
 
-MERGED = ("MERGE", {"numTargetFilesAdded": "2", "numTargetBytesAdded": "100", "numTargetDeletionVectorsAdded": "3"})
-LARGE = ("WRITE", {"numFiles": "3", "numOutputBytes": str(300 * MIB)})
-TOGETHER = ("OPTIMIZE", {"numAddedFiles": "1", "numAddedBytes": "9"})
-PURGED = ("REORG", {"numAddedFiles": "1", "numAddedBytes": "9"})
+def commit(operation: str, metrics: dict[str, str]) -> LoggedCommit:
+    return LoggedCommit(0, operation, metrics=metrics)
+
+
+MERGED = commit(
+    "MERGE", {"numTargetFilesAdded": "2", "numTargetBytesAdded": "100", "numTargetDeletionVectorsAdded": "3"}
+)
+LARGE = commit("WRITE", {"numFiles": "3", "numOutputBytes": str(300 * MIB)})
+TOGETHER = commit("OPTIMIZE", {"numAddedFiles": "1", "numAddedBytes": "9"})
+PURGED = commit("REORG", {"numAddedFiles": "1", "numAddedBytes": "9"})
 
 
 @pytest.mark.parametrize(
@@ -28,15 +35,15 @@ PURGED = ("REORG", {"numAddedFiles": "1", "numAddedBytes": "9"})
         ([MERGED, MERGED, TOGETHER, MERGED], 4, 9),
         ([MERGED, PURGED, MERGED], 2, 3),
         ([LARGE, TOGETHER], 0, 0),
-        ([TOGETHER, ("VACUUM END", {}), MERGED], 0, 3),
+        ([TOGETHER, commit("VACUUM END", {}), MERGED], 0, 3),
         # A platform may leave out the bytes.
-        ([("WRITE", {"numFiles": "3"}), TOGETHER], 3, 0),
+        ([commit("WRITE", {"numFiles": "3"}), TOGETHER], 3, 0),
         # Nothing was ever written together, so far as the history is read: the average counts.
         ([LARGE], 19, 0),
     ],
 )
 def test_a_history_tells_it_up_to_where_files_were_written_together(
-    commits: Sequence[tuple[str, dict[str, str]]], small: int, marked: int
+    commits: Sequence[LoggedCommit], small: int, marked: int
 ) -> None:
     assert from_history(20, 100 * MIB, commits) == FilesOfTable(20, 100 * MIB, small, marked)
 
