@@ -561,8 +561,5 @@ class Evolution:
         Raises:
             KeyError: a later version has dropped or replaced the column.
         """
-        id_ = self._versions[step].ids[column]
-        for number, table_column in enumerate(self.shape.columns):
-            if table_column.id == id_:
-                return number
-        raise KeyError(column)
+        numbers = {table_column.id: number for number, table_column in enumerate(self.shape.columns)}
+        return numbers[self._versions[step].ids[column]]

@@ -18,7 +18,7 @@ from walreplay.loading.pg_dump import TOC, Section, is_archive, read_toc, sectio
 from walreplay.loading.typed_rows import ENDING as PARQUET
 from walreplay.protocol.compression import HEAD_BYTES, detect_compression
 from walreplay.protocol.messages import Relation
-from walreplay.spark.captures import MAX_FILE_BYTES, root_of
+from walreplay.spark.captures import MAX_FILE_BYTES, is_not_found, root_of
 from walreplay.spark.workers.load import LoadPart
 from walreplay.spark.workers.scan import LOCAL_SCHEME, map_capture
 
@@ -70,7 +70,7 @@ def list_base(spark: SparkSession, origin: str) -> list[BaseFile]:
         listed = reader.load(escape_glob(root)).selectExpr("path", "length", "unix_millis(modificationTime) AS changed")
         rows = listed.orderBy("path").collect()
     except AnalysisException as error:
-        if "PATH_NOT_FOUND" not in str(error) and "does not exist" not in str(error):
+        if not is_not_found(error):
             raise
         rows = []
     if not rows:

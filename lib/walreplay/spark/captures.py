@@ -224,7 +224,7 @@ def _listed(spark: SparkSession, captures: str, config: Settings) -> list[Captur
         # As a number: timestamps are collected in local time, where one hour of autumn is ambiguous.
         rows = listing.select("path", "length", f.unix_micros("modificationTime").alias("modified")).collect()
     except AnalysisException as error:
-        if _is_not_found(error):
+        if is_not_found(error):
             raise ConfigError("no such file or folder", path=captures, remedy="Check --captures") from None
         raise
     _refuse_unread_names(root, config)
@@ -270,12 +270,13 @@ def _is_empty_file(spark: SparkSession, glob: str) -> bool:
     try:
         return not spark.read.format("binaryFile").load(glob).select("length").take(1)
     except AnalysisException as error:
-        if _is_not_found(error):
+        if is_not_found(error):
             return False
         raise
 
 
-def _is_not_found(error: Exception) -> bool:
+def is_not_found(error: Exception) -> bool:
+    """Return whether Spark has found nothing at a path."""
     return "PATH_NOT_FOUND" in str(error) or "does not exist" in str(error)
 
 

@@ -144,11 +144,9 @@ def _path(path: str) -> str:
 def _typed_batch(batch: ChangeBatch, typed: pa.Schema) -> pa.RecordBatch:
     """Return changes of one table under the columns of its first version."""
     by_name = dict(zip(batch.data.schema.names, batch.data.columns, strict=True))
-    columns = []
     *row_columns, _ = typed  # the last is the list of unchanged columns
-    for column in row_columns:
-        values = by_name.get(column.name)
-        columns.append(pa.nulls(batch.data.num_rows, column.type) if values is None else values.cast(column.type))
+    nothing = pa.nulls(batch.data.num_rows)
+    columns = [by_name.get(column.name, nothing).cast(column.type) for column in row_columns]
     return pa.RecordBatch.from_arrays([*columns, _unchanged(batch)], schema=typed)
 
 

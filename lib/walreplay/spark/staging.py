@@ -45,7 +45,6 @@ from walreplay.spark.workers.rows import (
 from walreplay.spark.workers.write import (
     WRITTEN,
     Shares,
-    as_they_are,
     over_shares,
     refused,
     stage_into_file,
@@ -250,7 +249,8 @@ class Staging:
         of_links = RowSelection(links_table(rows.table), rows.start, rows.stop, NO_BUCKET)
         links = self._rows(spark, of_links, 1, Sharing.TOGETHER)  # one task finds which keys are linked
         routes = links.mapInArrow(partial(link_batches, buckets=rows.buckets), sql_schema(ROUTE))
-        together = by_bucket(events.mapInArrow(as_they_are, sql_schema(ROUTE)).unionByName(routes), rows.tasks)
+        unchanged = events.mapInArrow(iter, sql_schema(ROUTE))  # Spark needs the rows themselves
+        together = by_bucket(unchanged.unionByName(routes), rows.tasks)
         # The second shuffle: events of linked keys go to the bucket that their route names.
         routed = together.mapInArrow(partial(route_batches, task=task, buckets=rows.buckets), sql_schema(ROUTE))
         return by_bucket(routed, rows.tasks)

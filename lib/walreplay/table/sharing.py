@@ -1,6 +1,6 @@
 """What a table that several sources write to needs before one of them can write its rows.
 
-It has the widest of their types, if the values of each are exact in it: `fit_of` compares types as SQL writes them.
+It has the widest of their types, if the values of each are exact in it; types are compared as SQL writes them.
 Anything else is a conflict, because nothing says which type is meant.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -31,30 +30,11 @@ _RANKS: Final = (
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
-class Fit(Enum):
-    """How a column that is there fits values of another type."""
-
-    HOLDS = "holds"  # It has their type, or one that holds all of them exactly
-    WIDENS = "widens"  # It has to be widened, which keeps the values that it has
-    CONFLICTS = "conflicts"
-
-
-def fit_of(column_type: str, value_type: str) -> Fit:
-    """Return how a column fits.
-
-    Args:
-        column_type: as Spark writes it, as is ``value_type``.
-
-    >>> fit_of("bigint", "int"), fit_of("int", "bigint"), fit_of("int", "string")
-    (<Fit.HOLDS: 'holds'>, <Fit.WIDENS: 'widens'>, <Fit.CONFLICTS: 'conflicts'>)
-    """
-    column_type, value_type = column_type.lower().replace(" ", ""), value_type.lower().replace(" ", "")
-    if column_type == value_type or _is_wider(column_type, value_type):
-        return Fit.HOLDS
-    return Fit.WIDENS if _is_wider(value_type, column_type) else Fit.CONFLICTS
-
-
-def _is_wider(kind: str, other: str) -> bool:
+def _holds(kind: str, other: str) -> bool:
+    """Return whether a type, as Spark writes it, has all values of another one exactly."""
+    kind, other = kind.lower().replace(" ", ""), other.lower().replace(" ", "")
+    if kind == other:
+        return True
     for ranks in _RANKS:  # an integer and a float are a conflict, whatever their sizes
         if kind in ranks and other in ranks:
             return ranks[kind] > ranks[other]
@@ -136,11 +116,11 @@ def needed(table_columns: Iterable[TableColumn], row_columns: Iterable[TableColu
         if table_column is None:
             added.append(column)
             continue
-        fits = fit_of(table_column.kind, column.kind)
+        is_held = _holds(table_column.kind, column.kind)
         # Names that differ in case alone are one name to Delta.
-        if table_column.name != column.name or fits is Fit.CONFLICTS:
+        if table_column.name != column.name or not (is_held or _holds(column.kind, table_column.kind)):
             conflicts.append((column, table_column))
-        elif fits is Fit.WIDENS:
+        elif not is_held:
             widened.append(column)
     return Needed(tuple(added), tuple(widened), tuple(conflicts))
 

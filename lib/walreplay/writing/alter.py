@@ -77,7 +77,10 @@ def alter(spark: SparkSession, merge: Merge) -> bool:
     if statements is None or _has_texts_by_name(spark, merge, statements):
         # A rewrite is one commit, so an interrupted run has made all of it or nothing.
         if merge.step(ALTER) not in merge.run.steps:
-            _rewrite(spark, merge)
+            frame = rewritten(delta.read(spark, table), merge)
+            merge.run.layout(spark).ensure(needed_by(frame.schema.jsonValue()["fields"]))
+            frame = delta.with_comments(frame, merge.comments(OpenedTable(spark, table).comments))
+            write_rewritten(frame, table, merge.step(ALTER))
         OpenedTable(spark, table).checkpoint()
         return True
     merge.run.layout(spark).ensure(_needed(statements))
@@ -338,14 +341,6 @@ def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> 
         metadata = [changed.get(number, batch.column(number)) for number in task.metadata]
         arrays = zip([*columns, *metadata], task.schema.types, strict=True)
         yield pa.RecordBatch.from_arrays([array.cast(kind) for array, kind in arrays], schema=task.schema)
-
-
-def _rewrite(spark: SparkSession, merge: Merge) -> None:
-    table = merge.plan.table
-    frame = rewritten(delta.read(spark, table), merge)
-    merge.run.layout(spark).ensure(needed_by(frame.schema.jsonValue()["fields"]))
-    frame = delta.with_comments(frame, merge.comments(OpenedTable(spark, table).comments))
-    write_rewritten(frame, table, merge.step(ALTER))
 
 
 def rewritten(rows: DataFrame, merge: Merge) -> DataFrame:

@@ -31,7 +31,7 @@ from walreplay.writing.merge import (
     kept_rows,
     kept_values,
     lost_counts,
-    match_moved,
+    matching,
     merged,
     refuse_claimed,
     table_value,
@@ -185,7 +185,7 @@ def _merge(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) -> 
 
 
 def _merge_keyed(spark: SparkSession, kept: DataFrame, totals: Mapping[str, int], merge: Merge) -> Written:
-    match, kept = match_moved(merge), _spread(kept, merge)
+    match, kept = matching(merge), _spread(kept, merge)
     kept.selectExpr("*", "closes AS matches").createOrReplaceTempView(_SOURCE)
     (row,) = spark.sql(
         f"SELECT count_if(NOT s.deleted) AS updates, count_if(s.deleted) AS deletes FROM {_SOURCE} AS s "
@@ -227,7 +227,7 @@ def _with_bases(
     rows.selectExpr("*", f"{matches} AS matches").createOrReplaceTempView(_BASED)
     values = kept_values(merge)
     listed = ", ".join([*(f"{values.get(name, f's.{name}')} AS {name}" for name in rows.columns), *columns])
-    return spark.sql(f"SELECT {listed} FROM {_BASED} AS s LEFT JOIN {_open_rows(merge)} AS t ON {match_moved(merge)}")
+    return spark.sql(f"SELECT {listed} FROM {_BASED} AS s LEFT JOIN {_open_rows(merge)} AS t ON {matching(merge)}")
 
 
 # Tables without a key.

@@ -274,7 +274,7 @@ def merge_keyed(spark: SparkSession, rows: DataFrame, totals: Mapping[str, int],
         f"{refuse_claimed(merge)}{deletes}WHEN MATCHED THEN UPDATE SET {updates} "
         f"WHEN NOT MATCHED {live}THEN {inserting(merge)}"
     )
-    return merged(spark, merge, counts, _SOURCE, _match(merge, moves=merge.epoch.moves), clauses, marked="s.deleted")
+    return merged(spark, merge, counts, _SOURCE, matching(merge, moves=merge.epoch.moves), clauses, marked="s.deleted")
 
 
 def kept_values(merge: Merge) -> dict[str, str]:
@@ -319,13 +319,12 @@ def _rescued_text(row: str, column: str) -> str:
     return f"from_json({row}, 'map<string,string>')[{delta.literal(column)}]"
 
 
-def match_moved(merge: Merge) -> str:
-    """Write the ON condition of rows that have their base's key, and say by ``matches`` whether they have a base."""
-    return _match(merge, moves=True)
+def matching(merge: Merge, *, moves: bool = True) -> str:
+    """Write the ON condition: the target's key equals the base's.
 
-
-def _match(merge: Merge, *, moves: bool) -> str:
-    """Write the ON condition: the target's key equals the base's."""
+    Args:
+        moves: the rows have their base's key, and say by ``matches`` whether they have a base.
+    """
     terms = ["s.matches"] if moves else []
     base_rescued = "s.base_rescued" if moves else "s.rescued"
     for k, number in enumerate(merge.identity.key):

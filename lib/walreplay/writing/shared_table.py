@@ -28,11 +28,10 @@ from walreplay.delta.statements import spark_schema
 from walreplay.delta.target import quote
 from walreplay.errors import TargetError
 from walreplay.evolution.convert import is_widening
-from walreplay.evolution.shapes import Evolution, TableShape, conversions
+from walreplay.evolution.shapes import Evolution, conversions
 from walreplay.session import steps
 from walreplay.table.cases import CommitKind
 from walreplay.table.placement import Move
-from walreplay.table.plan import TablePlan
 from walreplay.table.sharing import Needed, check_output, column_conflict, columns_in, needed
 from walreplay.table.table_run import ALTER, Merge, TableRun, is_own, table_schema
 from walreplay.writing.alter import has_rescued, rewritten, touches_rescued, write_rewritten
@@ -233,7 +232,9 @@ def alter_own(spark: SparkSession, merge: Merge) -> bool:
     if before is None:  # the ledger knows no rows of the source's
         return False
     rescued = plan.metadata.rescued_data
-    rows = _own_rows(spark, plan, before)
+    own_rows = delta.read(spark, plan.table).where(is_own(share))
+    # With the columns and types that the source wrote them with: another one may have widened a column, or added one.
+    rows = delta.shaped(own_rows, spark_schema(table_schema(before, plan.metadata)))
     if not moves_values(evolution) and not (
         rescued is not None and touches_rescued(evolution) and has_rescued(rows, rescued)
     ):
@@ -246,15 +247,6 @@ def alter_own(spark: SparkSession, merge: Merge) -> bool:
     write_rewritten(frame, plan.table, commit, only=is_own(share))
     delta.forget_version(spark)
     return True
-
-
-def _own_rows(spark: SparkSession, plan: TablePlan, shape: TableShape) -> DataFrame:
-    """Return the source's own rows, with the columns and types that it wrote them with."""
-    assert plan.metadata.share is not None
-    rows = delta.read(spark, plan.table).where(is_own(plan.metadata.share))
-    # Another source may have widened a column, or added one.
-    schema = spark_schema(table_schema(shape, plan.metadata))
-    return delta.shaped(rows, schema)
 
 
 def moves_values(evolution: Evolution) -> bool:

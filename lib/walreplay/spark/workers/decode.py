@@ -473,11 +473,9 @@ def record_batches(batches: Iterable[pa.RecordBatch], *, task: DecodeTask) -> It
 
 
 def _as_recorded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    rows = batch.num_rows
-    given = {"complete": pa.array([True]).take(pa.array([0] * rows)), "error": pa.nulls(rows, pa.string())}
-    columns = []
-    for column in RECORDED:
-        columns.append(given[column.name] if column.name in given else without_dictionary(batch.column(column.name)))
+    given = {"complete": pa.repeat(True, batch.num_rows), "error": pa.nulls(batch.num_rows, pa.string())}
+    names = RECORDED.names
+    columns = [given[name] if name in given else without_dictionary(batch.column(name)) for name in names]
     return pa.RecordBatch.from_arrays(columns, schema=RECORDED)
 
 

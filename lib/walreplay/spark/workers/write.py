@@ -275,11 +275,6 @@ def over_shares(batches: Iterable[pa.RecordBatch], *, work: Work, shares: Shares
             yield from work(shares.of(number))
 
 
-def as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield a share's rows unchanged: the work for `over_shares` if Spark needs the rows themselves."""
-    yield from batches
-
-
 @dataclass(frozen=True, slots=True)
 class TableShare:
     """A table's share of the work."""
