@@ -227,11 +227,7 @@ def _with_marks(commits: Iterable[LoggedCommit]) -> Iterator[tuple[LoggedCommit,
 def others_change(
     commits: Iterable[LoggedCommit], *, ledger: str, is_siblings: Callable[[CommitId], bool] | None = None
 ) -> LoggedCommit | None:
-    """Return the first commit by somebody else that has changed a table's rows; None if there is none.
-
-    Args:
-        commits: see `follow`, and for the others.
-    """
+    """Return the first commit by somebody else that has changed a table's rows, or None; for arguments see `follow`."""
     for commit, commit_id in _with_marks(commits):
         is_ours = commit_id is not None and commit_id.application == ledger
         is_known = is_ours or bool(commit_id and is_siblings and is_siblings(commit_id))
@@ -369,11 +365,7 @@ _NOT_IN_PARQUET: Final = re.compile(r"[ ,;{}()\n\t=]")
 
 
 def needed_by(fields: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the properties that some columns require.
-
-    Args:
-        fields: as Delta's log declares them.
-    """
+    """Return the properties that some columns, as Delta's log declares them, require."""
     properties: dict[str, str] = {}
     for column in fields:
         if _NOT_IN_PARQUET.search(column["name"]):

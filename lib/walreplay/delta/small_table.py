@@ -233,11 +233,7 @@ def rewrite(before: Before, folded: Sequence[pa.RecordBatch]) -> Rewritten | Non
 
 
 def read_rows(before: Before) -> tuple[list[pa.Array], list[int]] | None:
-    """Read a table's columns; None if a file is of an unknown kind, or the table is too large.
-
-    Returns:
-        the columns, and how many rows each file has.
-    """
+    """Read a table's columns, and each file's number of rows; None if a file is of unknown kind, or all too large."""
     lengths: list[int] = []
     parts: list[list[pa.Array]] = [[] for _ in before.columns]
     size = 0

@@ -120,11 +120,7 @@ class StagedFileWriter:
 
 
 class _Gathered:
-    """Rows of many batches; these are joined now and then.
-
-    Attributes:
-        size: bytes of the rows.
-    """
+    """Rows of many batches, which are joined now and then; ``size`` is their bytes."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -254,11 +250,7 @@ def _places(files: _Files, selection: RowSelection, share: tuple[int, int], shar
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """Bytes of a file that are read at once.
-
-    Attributes:
-        last: the number of the last row in it.
-    """
+    """Bytes of a file that are read at once; ``last`` is the number of the last row in it."""
 
     file: int
     start: int

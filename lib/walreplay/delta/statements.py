@@ -92,11 +92,7 @@ MADE_BY: Final = "walreplay.made_by"
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
-    """A table that may have yet to be created.
-
-    Attributes:
-        schema: with the comments of the columns and of the table (`comment_in`).
-    """
+    """A table that may have yet to be created; its schema has its own comment and the columns' (`comment_in`)."""
 
     name: TableName
     schema: pa.Schema

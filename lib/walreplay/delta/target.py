@@ -282,11 +282,7 @@ def _damage(error: Exception, of_worker: re.Match[str] | None, place: str) -> tu
 
 
 def _refused(path: str, reason: str, number: int) -> TargetError:
-    """Return the error that a run cannot go on.
-
-    Args:
-        number: the system's errno.
-    """
+    """Return the error that a run cannot go on, by the system's errno."""
     remedy = "See that its folder is there, and may be read and written to"
     if number in _FULL:
         remedy = "Make room (Spark's own files lie where spark.local.dir says)"
@@ -299,11 +295,7 @@ def _refused(path: str, reason: str, number: int) -> TargetError:
 
 @contextmanager
 def ledger_errors(table: str) -> Iterator[None]:
-    """Raise errors of reading a table of the ledger as errors for people.
-
-    Args:
-        table: where it is.
-    """
+    """Raise errors of reading a table of the ledger, by its place, as errors for people."""
     try:
         yield
     except (WalReplayError, OSError):
@@ -325,11 +317,7 @@ _NO_CATALOG: Final = ("REQUIRES_SINGLE_PART_NAMESPACE", "CATALOG_NOT_FOUND", "NO
 
 @contextmanager
 def catalog_errors(target: Target) -> Iterator[None]:
-    """Explain an unknown catalog: its name may have been meant as a folder's.
-
-    Raises:
-        ConfigError: there is no such catalog.
-    """
+    """Explain an unknown catalog, by a ConfigError: its name may have been meant as a folder's."""
     try:
         yield
     except AnalysisException as error:

@@ -83,11 +83,7 @@ def from_history(count: int, size: int, commits: Iterable[LoggedCommit]) -> File
 
 
 def needs_of(files: FilesOfTable, unreferenced: int) -> dict[Action, str]:
-    """Return what a table needs, and why.
-
-    Args:
-        unreferenced: files that no version needs any more which the table's retention keeps.
-    """
+    """Return what a table needs, and why; ``unreferenced``: how many files are kept that no version needs any more."""
     needs: dict[Action, str] = {}
     if files.marked >= LEAST:
         needs["purge"] = f"{_counted(files.marked)} of {files.count:,} with deletion vectors"
@@ -134,11 +130,7 @@ def files_of(spark: SparkSession, table: TableName) -> FilesOfTable:
 
 
 def optimize(spark: SparkSession, table: TableName) -> tuple[int, int]:
-    """Write small files together, in one commit that changes no row; none if there is nothing to do.
-
-    Returns:
-        the files that were removed, and those that were added.
-    """
+    """Write small files together, in a commit that changes no row, if any; return how many were removed, and added."""
     return _rewritten(spark, f"OPTIMIZE {table.sql}")
 
 

@@ -51,11 +51,7 @@ _HISTORY: Final = {
 
 
 def table_comment(relation: Relation, output: Output = Output.MIRROR, announced: str = "") -> str:
-    """Write a table's comment: the relation that it mirrors, or whose changes it has.
-
-    Args:
-        announced: the source's own comment; empty for none.
-    """
+    """Write a table's comment: the relation that it mirrors, or whose changes it has, and the source's own comment."""
     return _with_announced(f"{output.comment} {relation_name(relation.namespace, relation.name)}", announced)
 
 
@@ -93,17 +89,11 @@ def metadata_comments(kind: RowKind) -> dict[str, str]:
 
 
 def followed(current: str, before: str, intended: str) -> str:
-    """Return the comment that a table or a column has to have; each of these is empty for none.
+    """Return the intended comment; or the current one if that is not the one that walreplay wrote before: a user's.
 
-    Args:
-        current: its comment now.
-        before: the comment that walreplay wrote last.
-        intended: the comment for the new state.
-
-    Returns:
-        ``intended``, or ``current`` if a user has changed the comment.
+    Each of them is empty for none.
     """
-    return intended if current == before else current  # a comment that differs from ours is a user's
+    return intended if current == before else current
 
 
 def followed_columns(

@@ -96,11 +96,7 @@ def _former(labels: tuple[Label, ...]) -> dict[str, list[int]]:
 
 
 def relabelled(values: pa.Array, labels: Mapping[str, str], *, in_array: bool) -> pa.Array:
-    """Return strings with new labels, all at once, so that two may swap their texts.
-
-    Args:
-        in_array: the strings are arrays' texts, whose elements are the labels.
-    """
+    """Return strings (or arrays' texts, for their elements) with new labels, all at once: two may swap their texts."""
     encoded = values.dictionary_encode()  # each distinct text is converted once
 
     def now(text: str) -> str:

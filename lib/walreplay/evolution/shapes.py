@@ -508,11 +508,7 @@ class Evolution:
         return _advance(self.shape, columns, self.policy, unlisted, anew=self.anew and not self._versions)
 
     def of_version(self, step: int) -> tuple[ValueSource, ...]:
-        """Return for each of the table's columns where rows of a version have its values.
-
-        Args:
-            step: the version's number in the run, counted from 0.
-        """
+        """Return for each of the table's columns where rows of a version, by its number from 0, have its values."""
         taken = self._versions[step]
         return tuple(
             ValueSource(

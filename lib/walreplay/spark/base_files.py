@@ -173,11 +173,7 @@ def _has_ranges(file: BaseFile, options: CopyOptions) -> bool:
 
 
 def refuse_archive(file: BaseFile) -> None:
-    """Refuse what pg_dump writes as one file that is no text.
-
-    Raises:
-        NotSupported: saying so.
-    """
+    """Refuse, by NotSupported, what pg_dump writes as one file that is no text."""
     if file.path.startswith(LOCAL_SCHEME) and is_archive(_mapped(file.path)):
         raise NotSupported(
             "the file is a dump in pg_dump's custom format, which only pg_restore reads",

@@ -131,11 +131,7 @@ BYTES_A_BATCH: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": str(32 << 
 
 
 class FrameOfBase(BaseSource):
-    """A DataFrame with the rows of one table.
-
-    Args:
-        table: whose rows they are.
-    """
+    """A DataFrame that Spark has, of a table or of a query, with the rows of the one table that is named."""
 
     def __init__(self, frame: DataFrame, origin: str, table: str | None) -> None:
         self._frame = frame
@@ -173,11 +169,7 @@ _MAX_TASKS: Final = 1024
 
 
 class FilesOfBase(BaseSource):
-    """A folder of files, or one file.
-
-    Args:
-        table: the one table that all files are of; of a dump the one that is wanted.
-    """
+    """A folder of files, or one file; ``table``: the one that all files are of, or of a dump the one that is wanted."""
 
     def __init__(self, spark: SparkSession, origin: str, options: CopyOptions, table: str | None) -> None:
         self._spark = spark

@@ -151,11 +151,7 @@ INDEX_FOLDER: Final = "_walreplay_index"
 
 @dataclass(frozen=True, slots=True)
 class CaptureFile:
-    """A file of the captures' listing; its path as Spark writes it.
-
-    Attributes:
-        modified: its modification time, in µs since 1970.
-    """
+    """A file of the captures' listing: its path as Spark writes it, its bytes, its modification in µs since 1970."""
 
     path: str
     length: int
@@ -312,11 +308,7 @@ def files_a_batch(paths: Iterable[str]) -> Mapping[str, str]:
 
 
 def number_files(spark: SparkSession, files: int, tasks: int | None = None) -> DataFrame:
-    """Return one row per file: its number in some list.
-
-    Args:
-        tasks: how many share the files; None for one per core.
-    """
+    """Return one row per file, its number in some list; ``tasks`` share the files, None for one per core."""
     return spark.range(0, files, 1, tasks).withColumnRenamed("id", "file")
 
 

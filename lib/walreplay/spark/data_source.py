@@ -110,11 +110,7 @@ class _Request:
 
 
 class _Reader(DataSourceReader):
-    """Reads the captures in one task.
-
-    Args:
-        typed: the table's columns; None for all tables' changes.
-    """
+    """Reads the captures in one task; ``typed`` has the table's columns, None for all tables' changes."""
 
     def __init__(self, asked: _Request, typed: pa.Schema | None) -> None:
         list_files(asked.path)  # said before a task starts, if there are none

@@ -109,11 +109,7 @@ class Reached:
 
 
 class ReachedRoot(Reached):
-    """A folder that has all tables of a target.
-
-    Args:
-        root: the root as it is named; ``folder`` is the same.
-    """
+    """A folder that has all tables of a target; ``root`` is its name."""
 
     def __init__(self, spark: SparkSession, root: str, folder: Folder, staged: Folder | None = None) -> None:
         super().__init__(spark, staged)

@@ -90,12 +90,7 @@ class StagedVersion:
 
 
 class VersionSegment(NamedTuple):
-    """A table's rows of one relation version, up to those of another.
-
-    Attributes:
-        start: their first sequence number.
-        version: the relation version's number.
-    """
+    """A table's rows of one relation version, by its number: from a first sequence number up to those of another."""
 
     start: int
     version: int
@@ -235,11 +230,7 @@ class Staging:
         return table in self._sizes
 
     def read(self, spark: SparkSession, rows: StagedRows, task: FoldTask) -> Rows:
-        """Return a table's events: bucket, sequence, data.  Each bucket is in commit order and in one task.
-
-        Args:
-            task: how they are folded.
-        """
+        """Return a table's events: bucket, sequence, data.  Each bucket is in commit order and in one task."""
         selection = RowSelection(rows.table, rows.start, rows.stop)
         if rows.together or (rows.tasks == 1 and rows.moves):  # in one task linked keys meet anyway
             return self._rows(spark, selection, 1, Sharing.TOGETHER)
@@ -256,11 +247,7 @@ class Staging:
         return by_bucket(routed, rows.tasks)
 
     def records(self, spark: SparkSession, table: int, schema: pa.Schema) -> DataFrame:
-        """Return the records of transactions or messages.
-
-        Args:
-            table: `TRANSACTIONS_TABLE`, `PARTS_TABLE` or `MESSAGES_TABLE`; ``schema`` is its rows'.
-        """
+        """Return the records of `TRANSACTIONS_TABLE`, `PARTS_TABLE` or `MESSAGES_TABLE`, whose rows have the schema."""
         columns = sql_schema(schema)
         if not self.has(table):
             return spark.createDataFrame([], columns)

@@ -71,11 +71,7 @@ def check_lasting(evolution: Evolution, name: str, before: MirrorEntry | None, s
 
 
 def check_clustering(layout: TableLayout, shape: TableShape, metadata: MetadataNames, name: str) -> None:
-    """Refuse columns that Delta cannot cluster by: it needs their least and greatest values.
-
-    Raises:
-        ConfigError: naming one.
-    """
+    """Refuse, by a ConfigError, columns that Delta cannot cluster by: it needs their least and greatest values."""
     indexed = indexed_count(dict(layout.properties))  # negative: statistics of all columns
     # A change log, whose own columns stand elsewhere, is not clustered.
     kinds = {column.name: column.type.arrow for column in shape.columns}

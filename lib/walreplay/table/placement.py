@@ -63,11 +63,7 @@ class UsedRelation:
 
 
 class Use(NamedTuple):
-    """One use of a relation under the name that belongs to a place.
-
-    Attributes:
-        lsn: the commit LSN of the last rows; None if it is not known.
-    """
+    """One use of a relation under the name of a place; ``lsn``: the commit LSN of the last rows, None if not known."""
 
     oid: int
     place: str
@@ -374,11 +370,7 @@ def _moves_of(
 
 
 def _check_share(entry: MirrorEntry, relation: UsedRelation) -> None:
-    """Refuse a table that would be one of several sources under its new name alone, or no longer.
-
-    Raises:
-        ConfigError: saying so.
-    """
+    """Refuse, by a ConfigError, a table that is one of several sources under its new name alone, or no longer."""
     if entry.share != relation.share:
         raise ConfigError(
             f"the table was {'not ' if entry.share is None else ''}shared with other sources as {entry.name}, and "

@@ -144,11 +144,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class TablesPlan:
-    """What a run does to its target's tables.
-
-    Attributes:
-        entries: the ledger's entries behind the run.
-    """
+    """What a run does to its target's tables; ``entries`` are the ledger's behind the run."""
 
     tables: tuple[TablePlan, ...]
     placement: Placement

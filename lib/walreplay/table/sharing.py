@@ -158,11 +158,7 @@ def check_output(name: str, path: str, oid: int, source: str, made: Iterable[Com
 
 
 def check_own_columns(plan: TablePlan, table_columns: Iterable[TableColumn]) -> None:
-    """Refuse a table of other sources that has not all of walreplay's own columns that this one's rows have.
-
-    Raises:
-        ConfigError: naming those.
-    """
+    """Refuse, by a ConfigError, a table of other sources that lacks walreplay's own columns of this one's rows."""
     present = {name for column in table_columns for name in (column.name, column.within)}
     fields = own_columns(plan.metadata, plan.epochs[-1].shape).fields
     missing = [field.name for field in fields if field.name not in present]

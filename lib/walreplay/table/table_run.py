@@ -141,11 +141,7 @@ def run_of(step: int) -> int:
 
 
 def is_own(share: Share, row: str = "") -> str:
-    """Write the condition that a row of a shared table is the source's own.
-
-    Args:
-        row: the row's alias with a dot; empty for none.
-    """
+    """Write the condition that a row of a shared table is the source's own; ``row``: its alias with a dot, or empty."""
     return f"{row}{quote(share.column)} = {delta.literal(share.source)}"
 
 
@@ -156,11 +152,7 @@ def own_rows(table: TableName, share: Share | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OwnColumns:
-    """A table's metadata columns, each with the folded rows' column that goes there.
-
-    Attributes:
-        first: those in front of the source's columns; ``last`` are behind them.
-    """
+    """A table's metadata columns, in front of and behind the source's, each with the folded rows' column for it."""
 
     first: tuple[tuple[pa.Field, str], ...]
     last: tuple[tuple[pa.Field, str], ...]
@@ -217,11 +209,7 @@ def table_schema(shape: TableShape, metadata: MetadataNames) -> pa.Schema:
 
 @dataclass(frozen=True)
 class Merge:
-    """An epoch of a table in a run: its rows, and what its commit has to do; each is found out once.
-
-    Attributes:
-        number: the epoch's.
-    """
+    """An epoch of a table in a run: its number and rows, and what its commit has to do; each is found out once."""
 
     run: TableRun
     plan: TablePlan
@@ -344,11 +332,7 @@ class Merge:
         return with_comments(self.schema, self.plan.comment, self.comments({}))
 
     def comments(self, current: Mapping[str, str]) -> dict[str, str]:
-        """Return what the columns are to say if they are declared anew.
-
-        Args:
-            current: what the table's say now, by name; empty for a new table.
-        """
+        """Return what the columns are to say if declared anew, by what the table's say now: of a new one nothing."""
         before, metadata = self.epoch.evolution.before, self.plan.metadata
         columns, texts = own_columns(metadata, self.shape), metadata_comments(metadata.rows)
         others = {field.name: texts[source] for field, source in (*columns.first, *columns.last)}

@@ -527,11 +527,7 @@ def _keys(relation: Relation, keys: Sequence[str] | None, renames: Sequence[tupl
 
 
 def check_distinct(names: Sequence[tuple[str, str, Version]]) -> None:
-    """Refuse two source tables that would be written to one mirror table.
-
-    Args:
-        names: each table's source name, its place as the target compares places, and its version.
-    """
+    """Refuse two source tables (name, place as the target compares it, version) that would be the same mirror table."""
     check_destinations([(name, version.selection) for name, _, version in names])
     places: dict[str, str] = {}
     for name, place, _ in names:

@@ -210,11 +210,7 @@ def touches_rescued(evolution: Evolution) -> bool:
 
 
 def has_rescued(rows: DataFrame, rescued: str) -> bool:
-    """Return whether any row has a rescued text.
-
-    Args:
-        rescued: the column of rescued texts.
-    """
+    """Return whether any row has a text in ``rescued``, the column of rescued texts."""
     return bool(rows.where(f"{quote(rescued)} IS NOT NULL").limit(1).collect())
 
 
@@ -252,11 +248,7 @@ def _dropping(table: TableName) -> str:
 
 
 def _pending(table: TableName, level: _Level, types: Mapping[str, str], comments: Mapping[str, str]) -> Iterator[str]:
-    """Write the statements that are still to be run.
-
-    Args:
-        types: the columns by name, with their SQL types; ``comments``: with their comments.
-    """
+    """Write the statements that are still to be run, by the table's columns: their SQL types and comments, by name."""
     statements, types, comments = level.statements, dict(types), dict(comments)
     dropped = [level.sql(name) for name in statements.drops if name in types]
     drop_statement = f"{_dropping(table)} ({', '.join(dropped)})"
@@ -344,11 +336,7 @@ def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> 
 
 
 def rewritten(rows: DataFrame, merge: Merge) -> DataFrame:
-    """Return a table's rows with the columns that it is to have.
-
-    Args:
-        rows: with the columns that it has, and the metadata.
-    """
+    """Return a table's rows, which come with its columns and the metadata, with the columns that it is to have."""
     evolution, metadata = merge.epoch.evolution, merge.plan.metadata
     before = evolution.before
     assert before is not None

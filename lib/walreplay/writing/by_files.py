@@ -49,11 +49,7 @@ if TYPE_CHECKING:
 
 
 class FileAppend(Append):
-    """An append whose rows are written to files at once, which delta-rs commits.
-
-    Args:
-        columns: those that are written.
-    """
+    """An append whose rows (of ``columns``) are written to files at once, which delta-rs commits."""
 
     def __init__(
         self, spark: SparkSession, definition: TableDefinition, table: LocalTable, columns: tuple[FileColumn, ...]

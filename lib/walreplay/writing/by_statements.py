@@ -233,11 +233,7 @@ class Fold(ABC):
 
     @abstractmethod
     def commit(self, spark: SparkSession, written: FilesWritten) -> Written:
-        """Make the table's commit.
-
-        Args:
-            written: the result of the work before the commit.
-        """
+        """Make the table's commit of what the work before it has written."""
 
 
 _FEW_CHANGES: Final = 10_000
@@ -360,11 +356,7 @@ class TableWriter:
         return Append(spark, definition, create)
 
     def fold(self, spark: SparkSession, staging: Staging, merge: Merge, reason: str = "") -> Fold:
-        """Begin to bring an epoch's rows to their table.
-
-        Args:
-            reason: why statements write them, although the writer writes files.
-        """
+        """Begin to bring an epoch's rows to their table; ``reason``: see `Fold`."""
         if merge.case.commit is CommitKind.MERGE:
             return merge_fold(spark, staging, merge, reason)
         task = merge.fold_task

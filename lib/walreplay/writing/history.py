@@ -112,11 +112,7 @@ def _open_rows(merge: Merge) -> str:
 
 
 def _commit(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) -> Written:
-    """MERGE what the view has.
-
-    Args:
-        match: finds a closing row's version among the open ones.
-    """
+    """MERGE what the view has; ``match`` finds a closing row's version among the open ones."""
     if merge.empties is None:  # no truncate
         return _merge(spark, merge, match, counts)
     if merge.identity.mode is Mode.KEYED:

@@ -190,11 +190,7 @@ def write_rows(
 
 
 def lost_counts(totals: Mapping[str, int]) -> RowCounts:
-    """Return the counts of rows whose table has none that their changes require.
-
-    Args:
-        totals: totals over the rows, by name (`walreplay.spark.workers.fold.FoldTask.counts_of`).
-    """
+    """Return the counts of rows whose table has none that their changes require, by totals (`FoldTask.counts_of`)."""
     live, gone = totals.get("live", 0), totals.get("gone", 0)
     return RowCounts(unknown=totals.get("unknown", 0), without_base=live, deletes_without_row=gone)
 

@@ -70,11 +70,7 @@ class Fence:
         self._confirm: Callable[[], None] = lambda: None
 
     def put_up(self, confirm: Callable[[], None]) -> None:
-        """Make the run's folder.
-
-        Args:
-            confirm: writes the lock's row, and raises if the run has lost the lock.
-        """
+        """Make the run's folder; ``confirm`` writes the lock's row, and raises if the run has lost the lock."""
         # Before the check of the lock: a folder that is made late must not serve a rename.
         self._run_folder.mkdir(parents=True, exist_ok=True)
         # The real paths: either may be behind a symbolic link.
@@ -211,11 +207,7 @@ def move(
 def copied(
     spark: SparkSession, step: Move, commit: delta.CommitId, note: str | None, depth: int = FEW_COMMITS
 ) -> MovedTable:
-    """Return the result of a move by a copy.
-
-    Args:
-        depth: how far back the copy's commit is looked for.
-    """
+    """Return the result of a move by a copy, whose commit is looked for among the ``depth`` newest ones."""
     destination = OpenedTable(spark, step.destination)
     copy = destination.find(commit, depth) if destination.exists else None
     return MovedTable(note, is_copy=True, version=None if copy is None else copy.version)
@@ -229,11 +221,7 @@ def _moved(spark: SparkSession, step: Move) -> MovedTable:
 
 
 def fence_of(spark: SparkSession, target: Target, run_id: str) -> Fence | None:
-    """Return the fence of a run; None if folders are not mounted.
-
-    Args:
-        run_id: the id of the lock's holder.
-    """
+    """Return the fence of a run, by the id of the lock's holder; None if folders are not mounted."""
     root = local_folder(spark, target.root)
     return None if root is None else Fence(root, str(Path(root, target.ledger_folder)), run_id)
 

@@ -174,11 +174,7 @@ class FileRow(OneRow):
 
 
 def _row_in(folder: Folder, name: str, columns: Mapping[str, tuple[str, pa.DataType]]) -> dict[str, Any] | None:
-    """Read the only row of a file; None if it has another number of rows.
-
-    Args:
-        columns: by the table's names, the names in files and the types.
-    """
+    """Read the only row of a file, None for any other number; ``columns``: by name, the file's name and the type."""
     rows = pq.ParquetFile(folder.open(name)).read()
     if rows.num_rows != 1:
         return None

@@ -83,11 +83,7 @@ class RewriteFold(Fold):
 
 
 def check_rewritable(merge: Merge) -> None:
-    """Refuse to rewrite a table whose rows, or whose changes, need a MERGE.
-
-    Raises:
-        LeftToSpark: saying why.
-    """
+    """Leave to Spark, by `LeftToSpark`, a table whose rows, or whose changes, need a MERGE."""
     if not merge.epoch.rows:
         raise LeftToSpark("there are no rows for it")
     if merge.plan.metadata.share is not None:

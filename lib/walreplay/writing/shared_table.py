@@ -193,11 +193,7 @@ def _make(spark: SparkSession, merge: Merge) -> None:
 
 
 def _change_columns(layout: TableProperties, changes: Needed, comments: Mapping[str, str]) -> None:
-    """Add and widen a shared table's columns; another source may do the same at the same time.
-
-    Args:
-        comments: what added columns say, by name.
-    """
+    """Add and widen a shared table's columns, with comments by name; another source may do so at the same time."""
     if not changes.any:
         return
     spark, table = layout.spark, layout.table

@@ -398,11 +398,7 @@ def _check_form(merge: Merge, commit: LoggedCommit) -> None:
 
 
 def _committed(spark: SparkSession, merge: Merge, written: Written) -> LoggedCommit:
-    """Return the commit that was just made.
-
-    Raises:
-        TargetError: it is not in the table's history.
-    """
+    """Return the commit that was just made; if it is not in the table's history, raise a TargetError."""
     plan, run = merge.plan, merge.run
     version = written.version if written.version is not None else delta.last_version(spark)
     if version is not None:

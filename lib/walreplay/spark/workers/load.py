@@ -123,11 +123,7 @@ class _Output:
     turn: int = 0
 
     def add(self, shown: ChangeBatch, first: int, top: int) -> None:
-        """Add rows as inserts.
-
-        Args:
-            first: the number of the first of them among all rows of the load.
-        """
+        """Add rows as inserts; ``first`` is the number of the first of them among all rows of the load."""
         # There are no old rows to be relied on.
         to, rows, marks = self.to, shown.data.num_rows, None
         if self.is_history:

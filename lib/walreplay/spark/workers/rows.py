@@ -96,11 +96,7 @@ def links_table(table: int) -> int:
 
 
 class Total(NamedTuple):
-    """The totals of staged rows of one relation version with the same ``info``.
-
-    Attributes:
-        first, last: sequence numbers.
-    """
+    """The totals of staged rows of one version with the same ``info``; ``first`` and ``last`` are sequence numbers."""
 
     table: int
     relation: int
