@@ -54,8 +54,8 @@ class FilesOfTable:
 
 def from_log(files: Sequence[tuple[int, bool]]) -> FilesOfTable:
     """Count the files that a log has: bytes of each, and whether it has a deletion vector."""
-    sizes, marks = zip(*files, strict=True) if files else ((), ())
-    return FilesOfTable(len(sizes), sum(sizes), sum(size < SMALL for size in sizes), sum(marks))
+    sizes, marked = [size for size, _ in files], sum(is_marked for _, is_marked in files)
+    return FilesOfTable(len(sizes), sum(sizes), sum(size < SMALL for size in sizes), marked)
 
 
 def from_history(count: int, size: int, commits: Iterable[LoggedCommit]) -> FilesOfTable:

@@ -1,12 +1,6 @@
 """The rows of a base load as Spark reads them: from a DataFrame, from files, or from a database.
 
-`BaseSource` is the interface, with one class for each:
-
-- `FrameOfBase`: rows that Spark has, a DataFrame of a table or of a query.
-- `FilesOfBase`: files, which are listed and divided among tasks.
-- `DatabaseOfBase`: PostgreSQL over JDBC, with a snapshot that all of Spark's sessions use.  With a number of rows to
-  fetch, Spark switches autocommit off, so a session's first statements and its query are one transaction.
-  `walreplay.loading.database` has both, and makes a session fail that has not got the snapshot.
+`BaseSource` is the interface, with one class for each.
 """
 
 from __future__ import annotations
@@ -313,7 +307,10 @@ _EVERYTHING: Final = ("true",)
 
 
 class DatabaseOfBase(BaseSource):
-    """Tables of a PostgreSQL database.
+    """Tables of a PostgreSQL database, over JDBC, with a snapshot that all of Spark's sessions use.
+
+    With a number of rows to fetch, Spark switches autocommit off, so a session's first statements and its query are one
+    transaction.  `walreplay.loading.database` has both, and makes a session fail that has not got the snapshot.
 
     Args:
         publication: whose tables are read, or several as the option publication_names has them.

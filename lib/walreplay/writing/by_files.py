@@ -5,10 +5,7 @@ with anything unusual are left to statements.  A table at a path is made by the 
 catalog is made by a statement before, so that the catalog has it; for a moment it has no rows.
 
 `FileAppend` is an append: executors write folded rows and staged records, the driver a few rows.  The folds write
-their rows to files that are appended, merged, or written with the table's other rows.  A fold depends only on the
-staged events, so many tables can be folded in one job before anything else is done (`walreplay.writing.update`).
-
-`choose_writer` chooses how a target's rows are written: once, for all its tables.
+their rows to files that are appended, merged, or written with the table's other rows.
 """
 
 from __future__ import annotations
@@ -223,7 +220,7 @@ _SWITCH: Final = "WALREPLAY_COMMITS"
 
 
 def choose_writer(spark: SparkSession, target: Target, staging: str | None = None) -> TableWriter:
-    """Return the writer of a target's tables.
+    """Return the writer of all of a target's tables.
 
     Python writes files if driver and executors reach the target by themselves.  Of a catalog's tables each is asked for
     by itself.

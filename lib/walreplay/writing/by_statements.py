@@ -210,8 +210,7 @@ _FOLDING: Final = delta.FEW_ROWS | {
 class Fold(ABC):
     """An epoch's rows on their way to a table: tasks fold them and write files; then one commit reads or adds these.
 
-    A fold depends only on the staged events, so many tables can be folded in one job before anything else is done
-    (`walreplay.writing.update`).  Files of tasks that failed, or that ran twice, are named to nobody.
+    Files of tasks that failed, or that ran twice, are named to nobody.
 
     Attributes:
         rows: the epoch's staged events; None if there are none.

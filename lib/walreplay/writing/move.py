@@ -2,17 +2,15 @@
 
 If the file system can rename a folder in one step, the folder is renamed, and the table keeps its history.  Elsewhere
 (object stores, catalogs) the rows are copied in one commit, and then the old table is removed.  In a mounted folder, a
-run that has lost the lock cannot rename any more (`walreplay.writing.move`).  Elsewhere, and before a table is removed,
-the lock is checked immediately before.
+run that has lost the lock cannot rename any more (`Fence`).  Elsewhere, and before a table is removed, the lock is
+checked immediately before.
 
 `replace_rows` is one commit, and the table keeps its history of versions.  It gets the columns of the new rows, and
 what the configuration wants of its properties, its clustering and its comment.
 
-The fence: it stops a paused run from renaming a folder after another run has taken over.
-
-A process may be paused right after it has checked the lock, and another run may take over meanwhile.  So both paths of
-a rename lead through an empty folder of the run's own, ``…/<id>/../…``.  Whoever takes over removes that folder first.
-From then on the system call fails, whenever it is made.
+Why a fence: a process may be paused right after it has checked the lock, and another run may take over meanwhile.  So
+both paths of a rename lead through an empty folder of the run's own, ``…/<id>/../…``.  Whoever takes over removes that
+folder first.  From then on the system call fails, whenever it is made.
 
 The folder is made before one more check of the lock (`Fence.put_up`), so that a folder made late is never used.  This
 works on file systems that driver and system have mounted.  Others resolve ``..`` by themselves.

@@ -3,11 +3,10 @@
 Its configured properties and clustering, and its comment, are set only when they have changed.  The ledger has what was
 set last, so an unchanged table is not asked.  None of this changes rows or columns: after a killed run it is repeated.
 
-Fold many tables in one Spark job, before each gets its own commit.
-
-A fold depends only on the staged events, not on the table, and for most tables takes next to no time.  A job takes some
-tens of milliseconds however little it does, and so does each of its tasks.  Tasks that read staged rows and write files
-themselves need nothing that Spark has to bring together, so all tables can share a job (`fold_together`).
+Many tables are folded in one Spark job, before each gets its own commit (`fold_together`).  A fold depends only on the
+staged events, not on the table, and for most tables takes next to no time.  A job takes some tens of milliseconds
+however little it does, and so does each of its tasks.  Tasks that read staged rows and write files themselves need
+nothing that Spark has to bring together, so all tables can share a job.
 """
 
 from __future__ import annotations
