@@ -12,7 +12,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
@@ -129,26 +129,6 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedRows:
-    """A selection of a table's staged rows.
-
-    Attributes:
-        start, stop: sequence numbers; ``stop`` None for all that follow.
-        moves: keys that are linked have to be brought together.
-        together: all rows have to come to one task.
-        buckets: how many there are, and ``tasks`` to read them.
-    """
-
-    table: int
-    start: int
-    stop: int | None
-    moves: bool
-    together: bool
-    buckets: int
-    tasks: int
-
-
-@dataclass(frozen=True, slots=True)
 class FileRows:
     """Shares of staged rows, on which a function can be run."""
 
@@ -229,22 +209,28 @@ class Staging:
         """Return whether something was staged under a table's number."""
         return table in self._sizes
 
-    def read(self, spark: SparkSession, rows: StagedRows, task: FoldTask) -> Rows:
-        """Return a table's events: bucket, sequence, data.  Each bucket is in commit order and in one task."""
-        selection = RowSelection(rows.table, rows.start, rows.stop)
-        if rows.together or (rows.tasks == 1 and rows.moves):  # in one task linked keys meet anyway
-            return self._rows(spark, selection, 1, Sharing.TOGETHER)
-        events = self._rows(spark, selection, rows.tasks, Sharing.BY_BUCKET)
-        if not rows.moves:
+    def read(
+        self, spark: SparkSession, rows: RowSelection, task: FoldTask, *, together: bool, buckets: int, tasks: int
+    ) -> Rows:
+        """Return a table's events: bucket, sequence, data.  Each bucket is in commit order and in one task.
+
+        Args:
+            together: all rows have to come to one task.
+            buckets: how many there are, and ``tasks`` to read them.
+        """
+        if together or (tasks == 1 and task.moves):  # in one task linked keys meet anyway
+            return self._rows(spark, rows, 1, Sharing.TOGETHER)
+        events = self._rows(spark, rows, tasks, Sharing.BY_BUCKET)
+        if not task.moves:
             return events
-        of_links = RowSelection(links_table(rows.table), rows.start, rows.stop, NO_BUCKET)
+        of_links = replace(rows, table=links_table(rows.table), least_bucket=NO_BUCKET)
         links = self._rows(spark, of_links, 1, Sharing.TOGETHER)  # one task finds which keys are linked
-        routes = links.mapInArrow(partial(link_batches, buckets=rows.buckets), sql_schema(ROUTE))
+        routes = links.mapInArrow(partial(link_batches, buckets=buckets), sql_schema(ROUTE))
         unchanged = events.mapInArrow(iter, sql_schema(ROUTE))  # Spark needs the rows themselves
-        together = by_bucket(unchanged.unionByName(routes), rows.tasks)
+        joined = by_bucket(unchanged.unionByName(routes), tasks)
         # The second shuffle: events of linked keys go to the bucket that their route names.
-        routed = together.mapInArrow(partial(route_batches, task=task, buckets=rows.buckets), sql_schema(ROUTE))
-        return by_bucket(routed, rows.tasks)
+        routed = joined.mapInArrow(partial(route_batches, task=task, buckets=buckets), sql_schema(ROUTE))
+        return by_bucket(routed, tasks)
 
     def records(self, spark: SparkSession, table: int, schema: pa.Schema) -> DataFrame:
         """Return the records of `TRANSACTIONS_TABLE`, `PARTS_TABLE` or `MESSAGES_TABLE`, whose rows have the schema."""

@@ -18,6 +18,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta.commits import LoggedCommit, Standing
 from walreplay.delta.data_files import has_statistics
 from walreplay.delta.properties import TableProperties
+from walreplay.delta.staged_file import RowSelection
 from walreplay.delta.target import TableName, quote
 from walreplay.errors import TargetError
 from walreplay.evolution.comments import followed_columns, metadata_comments, with_comments
@@ -27,7 +28,7 @@ from walreplay.fold.change_log import UNCHANGED, LogTask
 from walreplay.fold.events import Identity, Mode
 from walreplay.fold.versions import NO_AXIS, Axis, Emptied
 from walreplay.names import RowKind
-from walreplay.spark.staging import EmptiedAt, Rows, StagedRows, Staging
+from walreplay.spark.staging import EmptiedAt, Rows, Staging
 from walreplay.spark.workers.fold import FoldTask, LogFold, NetFold, VersionFold
 from walreplay.spark.workers.rows import PARTS
 from walreplay.table.cases import CASES, EpochCase, Incoming, Present
@@ -288,8 +289,10 @@ class Merge:
         epoch, run = self.epoch, self.run
         if not epoch.rows:
             return None
-        parts = epoch.moves, epoch.converts_key, run.buckets, run.tasks
-        return staging.read(spark, StagedRows(self.plan.number, epoch.start, epoch.stop, *parts), self.fold_task)
+        rows = RowSelection(self.plan.number, epoch.start, epoch.stop)
+        return staging.read(
+            spark, rows, self.fold_task, together=epoch.converts_key, buckets=run.buckets, tasks=run.tasks
+        )
 
     @cached_property
     def _emptied(self) -> Emptied:
