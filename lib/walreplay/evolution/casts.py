@@ -42,7 +42,7 @@ _DATE, _TIMESTAMP, _TIME, _INTERVAL = "date", "timestamp without time zone", "ti
 _TIMESTAMPTZ, _TIMETZ = "timestamp with time zone", "time with time zone"
 _VARCHAR, _NAME, _CHAR = "character varying", "name", '"char"'
 
-_NUMBERS: Final = frozenset({Meaning.INTEGER, Meaning.FLOAT, Meaning.NUMERIC})
+NUMBERS: Final = frozenset({Meaning.INTEGER, Meaning.FLOAT, Meaning.NUMERIC})
 _NAME_SIZE: Final = 63
 
 _OIDS: Final = {builtin.sql_name: oid for oid, builtin in BUILTIN_TYPES.items()}
@@ -117,7 +117,7 @@ def _fitting(old: ColumnType, new: ColumnType) -> Iterator[Cast]:
         yield _first_byte
     elif name == _VARCHAR and is_lower:
         yield partial(_cut, size=size - HEADER_SIZE)
-    elif {meaning_of(old), meaning_of(new)} <= _NUMBERS:
+    elif {meaning_of(old), meaning_of(new)} <= NUMBERS:
         yield from _rounding(old, new)
     elif name == _INTERVAL and old.postgres_name in (_INTERVAL, _TIME):
         field, precision = interval_modifier(size)

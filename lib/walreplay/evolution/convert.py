@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from walreplay.evolution.casts import as_output, cast_of, meaning_of
+from walreplay.evolution.casts import NUMBERS, as_output, cast_of, meaning_of
 from walreplay.evolution.texts import each, is_numeric, read_each, read_nearest, read_texts
 from walreplay.types import families
 from walreplay.types.base import ColumnType, DoesNotFit, Label, Meaning
@@ -106,11 +106,10 @@ def relabelled(values: pa.Array, labels: Mapping[str, str], *, in_array: bool) -
     return pa.array(texts, values.type).take(encoded.indices)
 
 
-_NUMBERS: Final = (Meaning.INTEGER, Meaning.FLOAT, Meaning.NUMERIC)
 _STRINGS: Final = (Meaning.TEXT, Meaning.JSON, Meaning.CLOCK, Meaning.CUSTOM, Meaning.OTHER)
 
 _SAME_TEXT: Final = frozenset(
-    {(old, new) for old in (*_NUMBERS, Meaning.JSON, Meaning.CUSTOM) for new in _NUMBERS}
+    {(old, new) for old in (*NUMBERS, Meaning.JSON, Meaning.CUSTOM) for new in NUMBERS}
     | {(old, Meaning.BOOLEAN) for old in (Meaning.BOOLEAN, Meaning.INTEGER, Meaning.JSON, Meaning.CUSTOM)}
     | {(Meaning.BOOLEAN, Meaning.INTEGER)}
     | {(old, new) for old in (Meaning.DATE, Meaning.TIMESTAMP) for new in (Meaning.DATE, Meaning.TIMESTAMP)}
@@ -169,7 +168,7 @@ def keeps_values(old: ColumnType, new: ColumnType) -> bool:
     if old.family is not new.family:
         # Of a float's digits, numeric gets the first 15, or 6.
         is_rounded = meaning_of(old) is Meaning.FLOAT and meaning_of(new) is Meaning.NUMERIC
-        return meaning_of(old) in _NUMBERS and meaning_of(new) in _NUMBERS and _is_within(old, new) and not is_rounded
+        return meaning_of(old) in NUMBERS and meaning_of(new) in NUMBERS and _is_within(old, new) and not is_rounded
     if cast_of(old, new) is not None:  # a cast that rounds, cuts or rewrites
         return False
     if old.family is not families.STRING:
@@ -202,7 +201,7 @@ def is_widening(old: ColumnType, new: ColumnType) -> bool:
         return bool(new.arrow.precision - new.arrow.scale >= _DELTA_DIGITS[old.arrow])
     if before is Meaning.INTEGER:
         # A double has all integers of 32 bits, and not of 64.
-        return after in _NUMBERS and bool(new.arrow == pa.float64() and old.arrow != pa.int64())
+        return after in NUMBERS and bool(new.arrow == pa.float64() and old.arrow != pa.int64())
     if pa.types.is_decimal(old.arrow) and pa.types.is_decimal(new.arrow):
         more_scale = new.arrow.scale - old.arrow.scale
         # No digit is lost in front of the point.
@@ -310,7 +309,7 @@ def _read(texts: pa.Array, old: ColumnType, new: ColumnType) -> Converted:
 def _left(texts: pa.Array, result: pa.Array, old: ColumnType, new: ColumnType) -> pa.Array:
     """Return what the source has for values that the new column cannot hold; a number that it cannot have stays."""
     texts = pc.if_else(result.is_null(), texts, None)
-    return texts if meaning_of(new) in _NUMBERS else pc.coalesce(_restated(texts, old, new), texts)
+    return texts if meaning_of(new) in NUMBERS else pc.coalesce(_restated(texts, old, new), texts)
 
 
 def _rounded_moments(values: pa.Array, new: ColumnType) -> pa.Array:

@@ -478,9 +478,8 @@ class Switched:
                 if output_of(relation.oid).is_whole:  # a change log may have gaps, and notes them
                     raise _not_whole(relation, entry)
                 on[relation.oid] = True
-        first_oids: dict[int, int] = {}
-        for oid in sorted(oids):
-            first_oids.setdefault(relation_of(oid), oid)  # the output in whose report it is noted
+        # In whose report it is noted: the last to come stays, which is the lowest of a relation's outputs.
+        first_oids = {relation_of(oid): oid for oid in sorted(oids, reverse=True)}
         ended: dict[int, list[MirrorEntry]] = {}
         for entry in entries:
             source = relation_of(entry.oid)
@@ -557,10 +556,8 @@ def warnings_of(placement: Placement, tables: int) -> Iterator[str]:
 
 def _sources(placement: Placement) -> list[UsedRelation]:
     """Return one table of each relation whose tables were made again."""
-    first_tables: dict[int, UsedRelation] = {}
-    for relation in sorted(placement.remade, key=lambda relation: relation.oid):
-        first_tables.setdefault(relation_of(relation.oid), relation)
-    return list(first_tables.values())
+    remade = sorted(placement.remade, key=lambda relation: -relation.oid)  # the lowest of each stays
+    return list({relation_of(relation.oid): relation for relation in remade}.values())
 
 
 def _summary(placement: Placement, tables: int) -> str:

@@ -160,23 +160,19 @@ def _statements(evolution: Evolution) -> _Statements | None:
     old = {column.id: column for column in before.columns}
     new = {column.id: column for column in after.columns}
     drops = tuple(column.name for column in before.columns if column.id not in new)
-    renames = tuple((old[id_].name, new[id_].name) for id_ in old if id_ in new and old[id_].name != new[id_].name)
+    kept = [(old[id_], new[id_]) for id_ in old if id_ in new]
+    renames = tuple((was.name, now.name) for was, now in kept if was.name != now.name)
     adds = tuple(column for column in after.columns if column.id not in old)
     types = tuple(
         (column.name, column.type)
         for source, column in zip(evolution.of_table(), after.columns, strict=True)
         if converts(source.chain)
     )
-    comments = tuple(
-        (new[id_].name, (old[id_].comment, new[id_].comment))
-        for id_ in old
-        if id_ in new and old[id_].comment != new[id_].comment
-    )
+    comments = tuple((now.name, (was.comment, now.comment)) for was, now in kept if was.comment != now.comment)
     # If a name is removed and also given to another column, the table does not show which statements were run.
     removed_names = {fold(name) for name in (*drops, *(name for name, _ in renames))}
     given_names = {fold(name) for name in (*(column.name for column in adds), *(name for _, name in renames))}
-    kept_ids = [column.id for column in before.columns if column.id in new]
-    in_order = [column.id for column in after.columns if column.id in old] == kept_ids
+    in_order = [column.id for column in after.columns if column.id in old] == [was.id for was, _ in kept]
     if removed_names & given_names or not in_order:
         return None
     return _Statements(drops, renames, types, adds, comments)
