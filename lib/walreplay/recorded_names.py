@@ -31,18 +31,18 @@ class RecordedName:
 
     Attributes:
         number: the first file's is 1.
-        start: all that committed up to this LSN is in files before it; end: and up to this one, in them or in this.
-        follows_gap: what committed between the file before and ``start`` was never recorded.
+        start_lsn: all that committed up to here is in files before it; end_lsn: and up to here, in them or in this.
+        follows_gap: what committed between the file before and ``start_lsn`` was never recorded.
     """
 
     number: int
-    start: int
-    end: int
+    start_lsn: int
+    end_lsn: int
     follows_gap: bool = False
 
     def __str__(self) -> str:
         """Write the name."""
-        start, end = (format_lsn(lsn).replace("/", "-") for lsn in (self.start, self.end))
+        start, end = (format_lsn(lsn).replace("/", "-") for lsn in (self.start_lsn, self.end_lsn))
         return f"{self.number:08}_{'gap_' if self.follows_gap else ''}{start}_{end}.pgo.zst"
 
     @classmethod
@@ -60,12 +60,11 @@ class BrokenChain:
     """Two files of a folder, one behind the other, between which something is missing or doubled.
 
     Attributes:
-        before, after: the paths.
+        after: the path of the second one.
         start: the LSN at which the second one begins.
         is_recorded: its name says itself that what lies between was never recorded.
     """
 
-    before: str
     after: str
     problem: str
     remedy: str
@@ -88,24 +87,24 @@ def broken_chains(paths: Iterable[str]) -> Iterator[BrokenChain]:
         if (name := RecordedName.parse(path)) is not None:
             folders.setdefault(path.rpartition("/")[0], []).append((name.number, path, name))
     for files in folders.values():
-        for (_, before, earlier), (_, after, later) in pairwise(sorted(files, key=lambda file: file[:2])):
+        for (_, _, earlier), (_, after, later) in pairwise(sorted(files, key=lambda file: file[:2])):
             broken = _broken(earlier, later)
             if broken is not None:
                 is_recorded = later.follows_gap and later.number == earlier.number + 1
-                yield BrokenChain(before, after, *broken, later.start, is_recorded)
+                yield BrokenChain(after, *broken, later.start_lsn, is_recorded)
 
 
 def _broken(earlier: RecordedName, later: RecordedName) -> tuple[str, str] | None:
     """Return what is wrong between two files, and what to do; None if the second one goes on behind the first."""
-    end, start, missing = format_lsn(earlier.end), format_lsn(later.start), later.number - earlier.number - 1
+    end, start, missing = format_lsn(earlier.end_lsn), format_lsn(later.start_lsn), later.number - earlier.number - 1
     if missing < 0:
         return f"{earlier} has the same number: two recorders wrote into one folder", _ONE
     if missing:
         files = "1 file is" if missing == 1 else f"{missing:,} files are"
         return f"in front of it {files} missing, behind {earlier}, which goes to LSN {end}", _BRING
-    if later.start < earlier.end:
+    if later.start_lsn < earlier.end_lsn:
         return f"it begins at LSN {start}, and {earlier}, in front of it, goes to {end}", _ONE
-    if later.start == earlier.end:
+    if later.start_lsn == earlier.end_lsn:
         return None
     if not later.follows_gap:
         return f"it begins at LSN {start}, and {earlier}, in front of it, ends at {end}", _BRING
@@ -122,11 +121,12 @@ def refuse_outside(path: str, commits: Iterable[int]) -> None:
         NotACapture: it has transactions from outside of its name's LSNs: it is no file of this name's archive.
     """
     name, lsns = RecordedName.parse(path), [*commits]
-    if name is None or not lsns or name.start <= min(lsns) <= max(lsns) < name.end:  # ends are behind the last commit
+    # A file's end lies behind its last commit.
+    if name is None or not lsns or name.start_lsn <= min(lsns) <= max(lsns) < name.end_lsn:
         return
     raise NotACapture(
         f"the file has transactions from LSN {format_lsn(min(lsns))} to {format_lsn(max(lsns))}, and its name says "
-        f"{format_lsn(name.start)} to {format_lsn(name.end)}: it was renamed, or it is another file",
+        f"{format_lsn(name.start_lsn)} to {format_lsn(name.end_lsn)}: it was renamed, or it is another file",
         path=path,
         remedy="Fetch the file from where it was recorded",
     )

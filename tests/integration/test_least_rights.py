@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -15,8 +15,9 @@ import walreplay
 from support.pages import block, without_comments
 from support.postgres import Server, running_server
 from walreplay.loading import database
-from walreplay.recording.recorder import CreatedSlot, Recorder
-from walreplay.recording.server import Stream, StreamOptions, Watch
+from walreplay.recording.first_copy import FirstCopy
+from walreplay.recording.recorder import Recorder
+from walreplay.recording.server import Snapshot, Stream, StreamOptions
 from walreplay.recording.store import store_at
 from walreplay.recording.transfer import RecordOptions, RecordStatus
 from walreplay.scripts import script
@@ -40,17 +41,15 @@ def server() -> Iterator[Server]:
         yield server
 
 
-class Beginning:
+class Released(FirstCopy):
     """Lets the snapshot of a new slot go."""
 
     def __init__(self) -> None:
+        super().__init__("", "archive", ("archive",), None, announces=False)
         self.is_over = threading.Event()
 
-    def prepare(self, watch: Watch) -> None:
-        """Nothing is to be done before."""
-
-    def begin(self, created: CreatedSlot) -> None:
-        created.release()
+    def start(self, snapshot: Snapshot, release: Callable[[], None]) -> None:
+        release()
         self.is_over.set()
 
 
@@ -61,18 +60,18 @@ def address(server: Server, user: str) -> str:
 def test_the_recorder_makes_its_slot_records_and_may_read_no_table(server: Server, tmp_path: Path) -> None:
     dsn, stored = address(server, "recorder"), list[RecordStatus]()
     options = RecordOptions(dsn, "archive", StreamOptions(("archive",)), file_seconds=0.5, heartbeat=0.5, create=True)
-    beginning = Beginning()
-    recorder = Recorder(options, store_at(str(tmp_path)), stored.append, beginning)
+    first_copy = Released()
+    recorder = Recorder(options, store_at(str(tmp_path)), stored.append, first_copy)
     thread = threading.Thread(target=recorder.run, daemon=True)
     thread.start()
-    assert beginning.is_over.wait(_PATIENCE)
+    assert first_copy.is_over.wait(_PATIENCE)
     server.execute("INSERT INTO shop.orders VALUES (2, 'new')")
     deadline, rows = time.monotonic() + _PATIENCE, list[dict[str, object]]()
     while not rows and time.monotonic() < deadline:
         time.sleep(0.5)
         if any(tmp_path.glob("[!._]*")):
             rows = [row for batch in walreplay.read_changes(tmp_path) for row in batch.data.to_pylist()]
-    recorder.end()
+    recorder.stop()
     thread.join(_PATIENCE)
     assert [(row["id"], row["note"]) for row in rows] == [(2, "new")]
     with psycopg.connect(dsn) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -83,9 +82,9 @@ def test_the_loader_exports_a_snapshot_reads_the_tables_and_may_write_none(serve
     dsn = address(server, "loader")
     holder = Stream(dsn, lambda: False)
     try:
-        snapshot, _ = holder.create_slot("once", two_phase=False, failover=False)
+        snapshot = holder.create_slot("once", two_phase=False, failover=False)
         with psycopg.connect(dsn, autocommit=True) as connection, connection.transaction():
-            for statement in database.session_statements(snapshot).split("; "):
+            for statement in database.session_statements(snapshot.name).split("; "):
                 connection.execute(statement.encode())
             (line,) = connection.execute(f"SELECT * FROM {database.query_of(database.SERVER)}".encode())
             assert database.read_server(line[0]).version == holder.version

@@ -384,7 +384,7 @@ def test_a_slot_that_was_made_anew_needs_a_new_session_whose_name_says_what_is_m
         recorder.await_stored(server.lsn(), archive.end)
         assert recorder.end() == 0, recorder.said()
         (gap,) = [name for name in names_of(archive.files()) if name.follows_gap]
-        assert gap.start > 0
+        assert gap.start_lsn > 0
     finally:
         recorder.kill()
 

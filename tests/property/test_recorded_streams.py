@@ -78,8 +78,8 @@ class Archive:
         return end if last is None else self._keep(last)
 
     def _keep(self, piece: StreamPiece) -> int:
-        self.files[str(RecordedName(len(self.files) + 1, piece.start, piece.end))] = piece.data
-        return piece.end
+        self.files[str(RecordedName(len(self.files) + 1, piece.start_lsn, piece.end_lsn))] = piece.data
+        return piece.end_lsn
 
 
 def planned(files: Files, *, guessing: bool = True) -> Plan:

@@ -91,7 +91,7 @@ def names_of(files: Sequence[str]) -> list[RecordedName]:
 
 def end_of(files: Sequence[str]) -> int:
     """Return the LSN up to which an archive goes."""
-    return max((name.end for name in names_of(files)), default=0)
+    return max((name.end_lsn for name in names_of(files)), default=0)
 
 
 class ArchiveFolder:

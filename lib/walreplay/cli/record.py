@@ -68,7 +68,7 @@ def run_recorder(options: RecordOptions, archive: str, copy: FirstCopy, metrics:
     store = store_at(archive)
     recorder = Recorder(options, store, report, copy)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: recorder.end())
+        signal.signal(number, lambda *_: recorder.stop())
     with nullcontext() if LOGGER.isEnabledFor(logging.INFO) else logged("INFO"):  # it is what there is to see of it
         recorder.run()
         log("ended")

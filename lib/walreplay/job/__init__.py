@@ -10,7 +10,7 @@ anything is written; `standing` is a table compared with its ledger.
 Entry points: `apply.apply`, `backfill.backfill`, `rebuild.rebuild`, `verify.verify`, `load.load` and
 `sources.apply_sources`, which are `walreplay.apply` and so on.
 
-Uses: archive, config, decode, delta, evolution, fold, ledger, loading, protocol, session, spark, stream, table,
-writing.
+Uses: archive, config, decode, delta, evolution, fold, ledger, loading, protocol, recording, session, spark, stream,
+table, writing.
 Used by: cli, walreplay.
 """

@@ -29,7 +29,8 @@ from walreplay.listing import escape_glob
 from walreplay.loading.database import SCHEME, read_address
 from walreplay.loading.description import Description, read_description
 from walreplay.loading.formats import copy_options
-from walreplay.loading.snapshot import Snapshot, exported_snapshot
+from walreplay.loading.snapshot import exported_snapshot
+from walreplay.recording.server import Snapshot
 from walreplay.session.isolation import has_own_sessions
 from walreplay.spark.base_rows import BaseSource, DatabaseOfBase, FilesOfBase
 

@@ -9,27 +9,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl
 
 from walreplay.errors import TargetError
 from walreplay.loading.database import Address
-from walreplay.recording.server import Stream, StreamEnded, dsn_of
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """An exported snapshot.
-
-    Attributes:
-        name: for SET TRANSACTION SNAPSHOT.
-        consistent_point: an LSN; transactions that committed below it are visible, and no others.
-    """
-
-    name: str
-    consistent_point: int
-
+from walreplay.recording.server import SessionError, Snapshot, Stream, dsn_of
 
 LEAST_PATIENCE: Final = 60.0
 _LOCK_NOT_AVAILABLE: Final = "55P03"
@@ -51,12 +36,12 @@ def exported_snapshot(address: Address, patience: float) -> Iterator[Snapshot]:
     lock_timeout = f"-c lock_timeout={int(1000 * max(patience, LEAST_PATIENCE))}"
     try:
         stream = Stream(_dsn(address), lambda: False, lock_timeout)
-    except StreamEnded as error:
+    except SessionError as error:
         raise _refused(address, error) from None
     try:
         try:
-            name, point = stream.create_slot(f"walreplay_verify_{uuid.uuid4().hex[:16]}", temporary=True)
-        except StreamEnded as error:
+            snapshot = stream.create_slot(f"walreplay_verify_{uuid.uuid4().hex[:16]}", temporary=True)
+        except SessionError as error:
             if error.sqlstate == _LOCK_NOT_AVAILABLE:
                 raise TargetError(
                     "a transaction that was open when the snapshot was asked for does not end, and the server waits "
@@ -66,7 +51,7 @@ def exported_snapshot(address: Address, patience: float) -> Iterator[Snapshot]:
                     "wait longer by --wait",
                 ) from None
             raise _refused(address, error) from None
-        yield Snapshot(name, point)
+        yield snapshot
     finally:
         stream.close()
 
@@ -80,7 +65,7 @@ def _dsn(address: Address) -> str:
     return dsn_of({name: value for name, value in values.items() if value is not None})
 
 
-def _refused(address: Address, error: StreamEnded) -> TargetError:
+def _refused(address: Address, error: SessionError) -> TargetError:
     return TargetError(
         f"the server has given no snapshot: {error}",
         path=address.shown,

@@ -34,13 +34,13 @@ class StreamPiece:
     """A file's content, not compressed.
 
     Attributes:
-        start: LSNs, as in the file's name.
+        start_lsn, end_lsn: as in the file's name.
         sent: when the server sent the last of it (its clock, µs since 2000); None where it has nothing whole.
     """
 
     data: bytearray
-    start: int
-    end: int
+    start_lsn: int
+    end_lsn: int
     sent: int | None
 
 
@@ -48,30 +48,28 @@ class Cutting:
     """Gather what a server sends, and say when it is time for a file.
 
     Attributes:
-        data: what the file has so far; ``start``, ``end``: LSNs, as its name will have them.
+        data: what the file has so far; ``start_lsn`` and ``end_lsn`` are as its name will have them.
 
     Args:
-        start: the LSN from which on the server sends.
+        start_lsn: from which on the server sends.
         file_bytes: so many make a file, ...
         file_seconds: ... or what has come in so many seconds.
     """
 
-    def __init__(self, start: int, file_bytes: int, file_seconds: float) -> None:
-        self.end = start
+    def __init__(self, start_lsn: int, file_bytes: int, file_seconds: float) -> None:
+        self.end_lsn = start_lsn
         self._file_bytes, self._file_seconds = file_bytes, file_seconds
         self._is_inside = False  # of a transaction, or of a block of a streamed one
         self._streams: set[int] = set()
-        self._begin()
+        self._start_file()
 
-    def _begin(self) -> None:
-        self.start = self.end
+    def _start_file(self) -> None:
+        self.start_lsn = self.end_lsn
         self.data = bytearray()
         self._has_messages = False
         self._began = self._first = time.monotonic()  # of the file, and of its first message
-        self._whole = (
-            0,
-            False,
-        )  # bytes up to the last place where no transaction was open, and whether messages are there
+        # Bytes up to the last place where no transaction was open, and whether messages are there.
+        self._whole = 0, False
         self._sent: int | None = None
 
     def add(self, payload: bytes | memoryview) -> None:
@@ -80,9 +78,9 @@ class Cutting:
         if not is_message:
             # All before it was sent, but what is still streamed, which is sent again as a whole if it has to be.
             (lsn,) = _LSN(payload, 1)
-            if self._is_inside or lsn <= self.end:
+            if self._is_inside or lsn <= self.end_lsn:
                 return  # a server that is being stopped sends the same again and again
-            self.end = lsn
+            self.end_lsn = lsn
         self.data += _HEAD(b"d", len(payload) + 4)
         self.data += payload
         if is_message:
@@ -97,7 +95,7 @@ class Cutting:
     def _follow(self, payload: bytes | memoryview, tag: int) -> None:
         if tag == _LOGICAL_MESSAGE:
             if not self._is_inside and not payload[_MESSAGE + 1] & 1:  # in no transaction: its LSN is its place
-                self.end = max(self.end, _LSN(payload, _MESSAGE + 2)[0] + 1)
+                self.end_lsn = max(self.end_lsn, _LSN(payload, _MESSAGE + 2)[0] + 1)
             return
         if tag in _STREAM_XIDS:
             (xid,) = _XID(payload, _MESSAGE + _STREAM_XIDS[tag])
@@ -106,7 +104,7 @@ class Cutting:
             elif tag != _STREAM_ABORT or _XID(payload, _MESSAGE + 5)[0] == xid:  # else a subtransaction's alone
                 self._streams.discard(xid)
         if tag in _END_LSNS:
-            self.end = max(self.end, _LSN(payload, _MESSAGE + _END_LSNS[tag])[0])
+            self.end_lsn = max(self.end_lsn, _LSN(payload, _MESSAGE + _END_LSNS[tag])[0])
         self._is_inside = tag in _BEGINNINGS or tag == _STREAM_START
 
     @property
@@ -128,8 +126,8 @@ class Cutting:
 
     def cut(self) -> StreamPiece:
         """End the file here, and begin another one."""
-        piece = StreamPiece(self.data, self.start, self.end, self._sent)
-        self._begin()
+        piece = StreamPiece(self.data, self.start_lsn, self.end_lsn, self._sent)
+        self._start_file()
         return piece
 
     def last_cut(self) -> StreamPiece | None:
@@ -138,4 +136,4 @@ class Cutting:
         None where nothing has committed since the file began.
         """
         size, has_messages = self._whole
-        return StreamPiece(self.data[:size], self.start, self.end, self._sent) if has_messages else None
+        return StreamPiece(self.data[:size], self.start_lsn, self.end_lsn, self._sent) if has_messages else None

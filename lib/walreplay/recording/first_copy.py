@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -17,8 +17,7 @@ from typing import Final
 from walreplay.errors import ConfigError
 from walreplay.lsn import format_lsn
 from walreplay.progress import log
-from walreplay.recording.recorder import CreatedSlot
-from walreplay.recording.server import StreamEnded, Watch, environment_of
+from walreplay.recording.server import SessionError, Snapshot, Watch, environment_of
 from walreplay.scripts import copy_scripts, script
 
 _TRIES, _PAUSE_SECONDS = 20, 15.0
@@ -44,7 +43,7 @@ class FirstCopy:
 
         Raises:
             ConfigError: the folder is not: what it has would be loaded, too.
-            StreamEnded: the server refuses.
+            SessionError: the server refuses.
         """
         if self._folder is not None:
             self._try_out(self._folder)
@@ -66,9 +65,13 @@ class FirstCopy:
         if problem:
             raise ConfigError(problem, path=str(folder), remedy=remedy)
 
-    def begin(self, created: CreatedSlot) -> None:
-        """Announce all tables and copy them, in threads; the snapshot is released when the copies are there."""
-        threading.Thread(target=self._work, args=[created], name="walreplay-copy", daemon=True).start()
+    def start(self, snapshot: Snapshot, release: Callable[[], None]) -> None:
+        """Announce all tables and copy them, in threads; the snapshot is released when the copies are there.
+
+        Args:
+            snapshot: what is visible in it, and what the slot sends, together are everything.
+        """
+        threading.Thread(target=self._work, args=[snapshot, release], name="walreplay-copy", daemon=True).start()
         if self._announces:
             threading.Thread(target=self._announce, name="walreplay-announce", daemon=True).start()
 
@@ -78,25 +81,25 @@ class FirstCopy:
                 with closing(Watch(self._dsn)) as watch:
                     watch.run("SELECT walreplay.announce_all()")
                 return
-            except StreamEnded as error:
+            except SessionError as error:
                 log("not announced", reason=str(error), remedy="SELECT walreplay.announce_all(), if it stays so")
                 time.sleep(_PAUSE_SECONDS)
 
-    def _work(self, created: CreatedSlot) -> None:
+    def _work(self, snapshot: Snapshot, release: Callable[[], None]) -> None:
         try:
             if self._folder is None:
-                place = f"--snapshot {created.snapshot} --consistent-point {format_lsn(created.consistent_point)}"
+                place = f"--snapshot {snapshot.name} --consistent-point {format_lsn(snapshot.consistent_point)}"
                 log("snapshot held", seconds=_HELD_SECONDS, load_with=place)
                 time.sleep(_HELD_SECONDS)
             else:
-                self._copy(self._folder, created)
+                self._copy(self._folder, snapshot)
         except OSError as error:
             log("copy failed", reason=str(error))
         finally:
-            created.release()
+            release()
 
-    def _copy(self, folder: Path, created: CreatedSlot) -> None:
-        names = {"SNAPSHOT": created.snapshot, "LSN": format_lsn(created.consistent_point)}
+    def _copy(self, folder: Path, snapshot: Snapshot) -> None:
+        names = {"SNAPSHOT": snapshot.name, "LSN": format_lsn(snapshot.consistent_point)}
         with tempfile.TemporaryDirectory() as scripts:
             copy_scripts(Path(scripts))
             done = subprocess.run(

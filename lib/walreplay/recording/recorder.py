@@ -9,16 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from walreplay.errors import ConfigError, OrderError, TargetError
 from walreplay.lsn import format_lsn
 from walreplay.progress import log
-from walreplay.recording.server import Stream, StreamEnded, Watch
+from walreplay.recording.first_copy import FirstCopy
+from walreplay.recording.server import SessionError, Stream, Watch
 from walreplay.recording.store import Store
-from walreplay.recording.storing import Storing
-from walreplay.recording.stretch import LOAD, ArchiveEnd, RecordedArchive, SlotOrigin
+from walreplay.recording.storing import StoredTotals, Storing
+from walreplay.recording.stretch import LOAD, ArchiveClaim, RecordedArchive, SlotOrigin
 from walreplay.recording.transfer import RecordOptions, RecordStatus, Transfer
 
 _TAKEOVER_SECONDS: Final = 90.0  # the server may hold a dead recorder's session for wal_sender_timeout
@@ -29,47 +29,23 @@ _FAILOVER_OF_TWO_PHASES: Final = 180_000
 _LONG_SESSION: Final = 600.0  # seconds, behind which an error has nothing to do with those before
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedSlot:
-    """A slot that was just made.
-
-    Attributes:
-        snapshot: what is visible in it, and what the slot sends, together are everything; it lasts until ``release``.
-    """
-
-    snapshot: str
-    consistent_point: int
-    release: Callable[[], None]
-
-
-class Beginning(Protocol):
-    """What is to be done when a slot is made: see `walreplay.recording.first_copy`."""
-
-    def prepare(self, watch: Watch) -> None:
-        """Do what has to be done before, or raise a WalReplayError: then no slot is made."""
-
-    def begin(self, created: CreatedSlot) -> None:
-        """Begin what has to be done behind it."""
-
-
 class Recorder:
     """Record until it is ended.
 
     Args:
         report: is given the status every minute.
-        beginning: is asked when a slot is made.
+        first_copy: is begun when a slot is made.
     """
 
     def __init__(
-        self, options: RecordOptions, store: Store, report: Callable[[RecordStatus], None], beginning: Beginning
+        self, options: RecordOptions, store: Store, report: Callable[[RecordStatus], None], first_copy: FirstCopy
     ) -> None:
         self._options, self._store = options, store
-        self._report, self._beginning = report, beginning
+        self._report, self._first_copy = report, first_copy
         self._is_ending = self._has_begun = False  # a plain flag: a signal's handler must not wait for a lock
-        self._files = self._bytes = 0
-        self._stored_time: float | None = None
+        self._totals = StoredTotals()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Have it end, with everything stored; from another thread, or from a signal's handler."""
         self._is_ending = True
 
@@ -85,11 +61,11 @@ class Recorder:
         """
         errors, pause = 0, 1.0
         while not self._is_ending:
-            files, began = self._files, time.monotonic()
+            files, began = self._totals.files, time.monotonic()
             try:
                 self._record()
-            except StreamEnded as error:
-                if self._files > files or time.monotonic() - began > _LONG_SESSION:
+            except SessionError as error:
+                if self._totals.files > files or time.monotonic() - began > _LONG_SESSION:
                     errors, pause = 0, 1.0
                 errors += error.sqlstate != ""
                 if errors >= _MOST_ERRORS or not (self._has_begun or self._is_ending):
@@ -110,30 +86,22 @@ class Recorder:
         options = self._options
         with closing(Stream(options.dsn, self.is_ending)) as stream, closing(Watch(options.dsn)) as watch:
             try:
-                archive = self._start(stream, watch, options.stream.of_server(stream.version))
+                claim = self._start(stream, watch, options.stream.of_server(stream.version))
             except OSError as error:
-                raise StreamEnded(f"the store: {error}") from None
+                raise SessionError(f"the store: {error}") from None
             self._has_begun = True
-            log("recording", slot=options.slot, lsn=format_lsn(archive.end), archive=self._store.shown)
-            storing = Storing(self._store, archive)
-            try:
-                Transfer(options, stream, watch, storing, self._tell).run(self.is_ending)
-            finally:
-                self._files, self._bytes = self._files + storing.files, self._bytes + storing.bytes
+            log("recording", slot=options.slot, lsn=format_lsn(claim.end_lsn), archive=self._store.shown)
+            storing = Storing(self._store, claim, self._totals)
+            Transfer(options, stream, watch, storing, self._report).run(self.is_ending)
 
-    def _tell(self, status: RecordStatus) -> None:
-        self._stored_time = status.stored_time or self._stored_time
-        files, size = self._files + status.files, self._bytes + status.bytes
-        self._report(replace(status, stored_time=self._stored_time, files=files, bytes=size))
-
-    def _start(self, stream: Stream, watch: Watch, plugin_options: dict[str, str]) -> ArchiveEnd:
+    def _start(self, stream: Stream, watch: Watch, plugin_options: dict[str, str]) -> ArchiveClaim:
         """Begin the stream where the archive ends; a dead recorder's session may have the slot for a while."""
         deadline = time.monotonic() + _TAKEOVER_SECONDS
         while True:
-            archive = self._claim(stream, watch)
+            claim = self._claim(stream, watch)
             try:
-                stream.start(self._options.slot, archive.end, plugin_options)
-            except StreamEnded as error:
+                stream.start(self._options.slot, claim.end_lsn, plugin_options)
+            except SessionError as error:
                 if error.sqlstate != _IN_USE or self._is_ending:
                     raise
                 if time.monotonic() > deadline:
@@ -147,10 +115,10 @@ class Recorder:
                     if self._is_ending:
                         raise
             else:
-                archive.describe()  # only now that the slot is ours
-                return archive
+                claim.register()  # only now that the slot is ours
+                return claim
 
-    def _claim(self, stream: Stream, watch: Watch) -> ArchiveEnd:
+    def _claim(self, stream: Stream, watch: Watch) -> ArchiveClaim:
         """Find where the archive ends, and see that the slot, which is made if it has to be, goes on there."""
         options = self._options
         slot = watch.slot(options.slot)  # first: whoever has it may go on to store and confirm
@@ -168,16 +136,17 @@ class Recorder:
         elif archive.is_new and not self._has_begun:
             log("the slot was there: nothing is copied or announced", slot=options.slot)
         _check_slot(slot, stream.database, options)
-        end = archive.claim(origin, slot["confirmed_flush_lsn"], new_session=options.new_session)
-        if slot["position"] < end.end:
+        claim = archive.claim(origin, slot["confirmed_flush_lsn"], new_session=options.new_session)
+        if slot["position"] < claim.end_lsn:
             slot = watch.slot(options.slot) or slot  # it may have got there meanwhile
-        if slot["position"] < end.end:
-            behind = f"the server is at LSN {format_lsn(slot['position'])}, and the archive at {format_lsn(end.end)}"
+        if slot["position"] < claim.end_lsn:
+            position, end = format_lsn(slot["position"]), format_lsn(claim.end_lsn)
+            behind = f"the server is at LSN {position}, and the archive at {end}"
             if slot["is_standby"]:
-                raise StreamEnded(behind)
+                raise SessionError(behind)
             remedy = "The server was set back: record into another folder, and load all tables of a new target"
             raise OrderError(behind, path=self._store.shown, remedy=remedy)
-        return end
+        return claim
 
     def _create(self, watch: Watch, archive: RecordedArchive) -> dict[str, Any]:
         options = self._options
@@ -187,18 +156,18 @@ class Recorder:
                 remedy = f"What has committed since the archive's end is lost to it. {remedy}. {LOAD}"
             raise OrderError(f"there is no slot {options.slot}", path=self._store.shown, remedy=remedy)
         archive.try_out()  # a slot that nobody can record keeps WAL
-        self._beginning.prepare(watch)
+        self._first_copy.prepare(watch)
         holder = Stream(options.dsn, self.is_ending)  # the snapshot lasts until it is used again
         two_phase = options.stream.two_phase
         # A standby has no such slots, and PostgreSQL 17 none of two phases.
         failover = not watch.is_standby() and (holder.version >= _FAILOVER_OF_TWO_PHASES or not two_phase)
-        snapshot, point = holder.create_slot(options.slot, two_phase=two_phase, failover=failover)
+        snapshot = holder.create_slot(options.slot, two_phase=two_phase, failover=failover)
         self._has_begun = True  # from here on it is this process that copies and announces
-        log("slot made", slot=options.slot, lsn=format_lsn(point))
-        self._beginning.begin(CreatedSlot(snapshot, point, holder.close))
+        log("slot made", slot=options.slot, lsn=format_lsn(snapshot.consistent_point))
+        self._first_copy.start(snapshot, holder.close)
         slot = watch.slot(options.slot)
         if slot is None:
-            raise StreamEnded("the slot that was just made is gone")
+            raise SessionError("the slot that was just made is gone")
         return slot
 
 

@@ -6,7 +6,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
@@ -43,16 +43,41 @@ _ACKNOWLEDGED: Final = {"tcp_user_timeout": "60000"}
 _LOST_CONNECTION: Final = ("08", "57P")  # classes of SQLSTATE: the connection broke, the server was stopped
 
 
-class StreamEnded(Exception):
-    """The server has ended the stream, or does not begin one.
+class SessionError(Exception):
+    """A session has ended, or cannot begin.
 
     Attributes:
-        sqlstate: what the server says is wrong; empty: the connection was lost, so that the same is worth a try.
+        sqlstate: what the server says is wrong; empty: server or store were not reached, so another session may do.
     """
 
     def __init__(self, problem: str, sqlstate: str = "") -> None:
         super().__init__(problem)
         self.sqlstate = "" if sqlstate.startswith(_LOST_CONNECTION) else sqlstate
+
+
+@contextmanager
+def _session_errors() -> Iterator[None]:
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error as error:
+        raise SessionError(_first_line(str(error)), error.sqlstate or "") from None
+    except OSError as error:
+        raise SessionError(_first_line(str(error))) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """An exported snapshot.
+
+    Attributes:
+        name: for SET TRANSACTION SNAPSHOT.
+        consistent_point: an LSN; transactions that committed below it are visible, and no others.
+    """
+
+    name: str
+    consistent_point: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +123,7 @@ class Stream:
         system: the server's identifier; ``timeline``, ``database``: where it writes, and what is recorded.
 
     Raises:
-        StreamEnded: by all methods, and by the making of one.
+        SessionError: by all methods, and by the making of one.
     """
 
     def __init__(self, dsn: str, is_ending: Callable[[], bool], settings: str = "") -> None:
@@ -121,8 +146,8 @@ class Stream:
 
     def create_slot(
         self, slot: str, *, temporary: bool = False, two_phase: bool = False, failover: bool = False
-    ) -> tuple[str, int]:
-        """Make a slot; return the snapshot's name, which lasts until this connection is used or closed, and its LSN.
+    ) -> Snapshot:
+        """Make a slot, and return its snapshot, which lasts until this connection is used or closed.
 
         The server waits for transactions that are open.
         """
@@ -132,25 +157,18 @@ class Stream:
         clause = f" ({', '.join(options)})" if self.version >= _NEW_SYNTAX else ""
         kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
         row = self._row(f"CREATE_REPLICATION_SLOT {identifier(slot)} {kind} pgoutput{clause}")
-        return row["snapshot_name"], parse_lsn(row["consistent_point"])
+        return Snapshot(row["snapshot_name"], parse_lsn(row["consistent_point"]))
 
     def start(self, slot: str, lsn: int, options: Mapping[str, str]) -> None:
         """Have the server send what commits behind an LSN."""
-        from psycopg import pq
-
         given = ", ".join(f"{identifier(name)} {literal(value)}" for name, value in options.items())
-        command = f"START_REPLICATION SLOT {identifier(slot)} LOGICAL {format_lsn(lsn)} ({given})"
-        result = self._result(command)
-        if result is None or result.status != pq.ExecStatus.COPY_BOTH:
-            raise _ended(result)
+        self._result(f"START_REPLICATION SLOT {identifier(slot)} LOGICAL {format_lsn(lsn)} ({given})", "COPY_BOTH")
         self._connection.nonblocking = 1
 
     def receive(self, seconds: float) -> Iterator[memoryview]:
         """Yield what CopyData messages hold, some of those that have come or come within so many seconds."""
-        import psycopg
-
         connection, has_waited = self._connection, False
-        try:
+        with _session_errors():
             for _ in range(_BATCH):
                 size, data = connection.get_copy_data(1)
                 if size > 0:
@@ -163,26 +181,18 @@ class Stream:
                     select.select([connection.socket], [], [], seconds)
                     connection.consume_input()
                     has_waited = True
-        except (psycopg.OperationalError, OSError) as error:
-            raise StreamEnded(_first_line(str(error))) from None
 
     def confirm(self, received: int, stored: int) -> None:
         """Report up to which LSNs all has come, and is stored: the server forgets what is stored."""
-        import psycopg
-
         now = time.time_ns() // 1000 - POSTGRES_EPOCH_UNIX_MICROS
-        try:
+        with _session_errors():
             self._connection.put_copy_data(_STATUS.pack(b"r", max(received, stored), stored, stored, now, 0))
             self._connection.flush()
-        except psycopg.OperationalError as error:
-            raise StreamEnded(_first_line(str(error))) from None
 
-    def end(self, seconds: float) -> None:
+    def stop(self, seconds: float) -> None:
         """End the stream, so that the server has read what was confirmed, and close the connection."""
-        import psycopg
-
         deadline = time.monotonic() + seconds
-        with suppress(StreamEnded, psycopg.OperationalError):
+        with suppress(SessionError), _session_errors():
             self._connection.put_copy_end()
             while time.monotonic() < deadline:
                 for _ in self.receive(0.1):
@@ -193,33 +203,28 @@ class Stream:
         """Close the connection."""
         self._connection.finish()
 
-    def _result(self, command: str) -> PGresult | None:
-        """Run a command; unlike libpq's own function, it can be interrupted."""
-        import psycopg
+    def _result(self, command: str, expected: str) -> PGresult:
+        """Run a command, and return its result, of this status; unlike libpq's function, it can be interrupted."""
         from psycopg import pq
 
         connection = self._connection
-        try:
+        with _session_errors():
             connection.send_query(command.encode())
             while connection.is_busy():
                 if self._is_ending():
                     connection.get_cancel().cancel()  # else the server would go on to make a slot
-                    raise StreamEnded("the recorder is being ended")
+                    raise SessionError("the recorder is being ended")
                 select.select([connection.socket], [], [], _WAIT_SECONDS)
                 connection.consume_input()
             result = connection.get_result()
             if result is not None and result.status != pq.ExecStatus.COPY_BOTH:
                 connection.get_result()  # None: the command is done
-            return result
-        except (psycopg.OperationalError, OSError) as error:
-            raise StreamEnded(_first_line(str(error))) from None
+        if result is None or result.status != pq.ExecStatus[expected]:
+            raise _ended(result)
+        return result
 
     def _row(self, command: str) -> dict[str, str]:
-        from psycopg import pq
-
-        result = self._result(command)
-        if result is None or result.status != pq.ExecStatus.TUPLES_OK:
-            raise _ended(result)
+        result = self._result(command, "TUPLES_OK")
         names = ((result.fname(number) or b"").decode() for number in range(result.nfields))
         return {name: (result.get_value(0, number) or b"").decode() for number, name in enumerate(names)}
 
@@ -235,10 +240,8 @@ class Watch:
     def _connect(self) -> psycopg.Connection[Any]:
         import psycopg
 
-        try:
+        with _session_errors():
             return psycopg.connect(self._conninfo, autocommit=True)
-        except psycopg.Error as error:
-            raise StreamEnded(_first_line(str(error))) from None
 
     def slot(self, name: str) -> dict[str, Any] | None:
         """Return what the server shows of a slot, with its LSNs as numbers; None if there is none of that name."""
@@ -266,15 +269,11 @@ class Watch:
         self._rows("SELECT pg_logical_emit_message(true, 'walreplay.heartbeat', '')")
 
     def _rows(self, query: str, values: Sequence[str] | None = None) -> list[tuple[Any, ...]]:
-        import psycopg
-
-        try:
+        with _session_errors():
             if self._connection.closed:  # as the server ends those that idle
                 self._connection = self._connect()
             cursor = self._connection.execute(query.encode(), values)
             return cursor.fetchall() if cursor.description else []
-        except psycopg.Error as error:
-            raise StreamEnded(_first_line(str(error)), error.sqlstate or "") from None
 
     def close(self) -> None:
         """Close the connection."""
@@ -340,17 +339,17 @@ def _connect(dsn: str, settings: str) -> PGconn:
 
     connection = pq.PGconn.connect(whole.encode())
     if connection.status != pq.ConnStatus.OK:
-        raise StreamEnded(_first_line(connection.error_message.decode("utf-8", "replace")))
+        raise SessionError(_first_line(connection.error_message.decode("utf-8", "replace")))
     return connection
 
 
-def _ended(result: PGresult | None) -> StreamEnded:
+def _ended(result: PGresult | None) -> SessionError:
     from psycopg import pq
 
     if result is None or result.status != pq.ExecStatus.FATAL_ERROR:
-        return StreamEnded("the server has ended the stream")
+        return SessionError("the server has ended the stream")
     state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()  # libpq's own errors have none
-    return StreamEnded(_first_line(result.error_message.decode("utf-8", "replace")), state)
+    return SessionError(_first_line(result.error_message.decode("utf-8", "replace")), state)
 
 
 def _first_line(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import Final
 
 from zstandard import ZstdCompressor
@@ -14,30 +15,43 @@ from walreplay.progress import log
 from walreplay.recorded_names import RecordedName
 from walreplay.recording.cutting import StreamPiece
 from walreplay.recording.store import Store
-from walreplay.recording.stretch import ArchiveEnd
+from walreplay.recording.stretch import ArchiveClaim
 
 _LEAST_PAUSE, _MOST_PAUSE = 0.5, 30.0  # seconds between tries
 _LEVEL: Final = 3  # of zstd
+
+
+@dataclass(slots=True)
+class StoredTotals:
+    """What a process has stored, in all of its sessions.
+
+    Attributes:
+        sent: when the server sent the newest of it (µs since 2000).
+    """
+
+    files: int = 0
+    bytes: int = 0
+    sent: int | None = None
 
 
 class Storing:
     """Compress and store files one behind the other, and try for as long as it takes.
 
     Attributes:
-        sent: when the server sent the newest of what is stored (µs since 2000).
-        files, bytes: that were stored.
+        totals: are counted up.
         waiting_bytes: of files that the store does not have yet, not compressed.
-        failure: what the store answered to the last try, in a few words, and since when (`time.monotonic`); None when
-            that went well; ``busy``: since when it has been given a file.
+        failure: what the store answered to the last try, in a few words; None when that went well.
+        failing_since, busy_since: the first of the tries that have failed, and when the file was given to the store
+            that it does not have yet (`time.monotonic`).
     """
 
-    def __init__(self, store: Store, archive: ArchiveEnd) -> None:
-        self._store, self._archive = store, archive
-        self.files = self.bytes = 0
-        self.sent: int | None = None
+    def __init__(self, store: Store, claim: ArchiveClaim, totals: StoredTotals) -> None:
+        self._store, self._claim, self.totals = store, claim, totals
+        self._is_first = True  # nothing was given to the store yet
         self.waiting_bytes = 0
-        self.failure: tuple[str, float] | None = None
-        self.busy: float | None = None
+        self.failure: str | None = None
+        self.failing_since: float | None = None
+        self.busy_since: float | None = None
         self._error: WalReplayError | None = None
         self._pieces: deque[StreamPiece] = deque()
         self._changed = threading.Condition()
@@ -48,9 +62,9 @@ class Storing:
         self._thread.start()
 
     @property
-    def stored(self) -> int:
-        """All up to this LSN is in the store."""
-        return self._archive.end
+    def stored_lsn(self) -> int:
+        """All up to here is in the store."""
+        return self._claim.end_lsn
 
     def add(self, piece: StreamPiece) -> None:
         """Take a file."""
@@ -91,27 +105,27 @@ class Storing:
             self._error = WalReplayError(f"the store's thread has ended by {type(error).__name__}: {error}")
 
     def _keep(self, piece: StreamPiece) -> None:
-        name = RecordedName(self._archive.next_number, piece.start, piece.end, self._archive.follows_gap)
-        data, began, pause, has_tried = self._compress(piece.data), time.monotonic(), _LEAST_PAUSE, False
-        self.busy = began
+        name = RecordedName(self._claim.next_number, piece.start_lsn, piece.end_lsn, self._claim.follows_gap)
+        data, began, pause = self._compress(piece.data), time.monotonic(), _LEAST_PAUSE
+        self.busy_since = began
         while True:
             try:
-                self._archive.check()
-                if not self.files and not has_tried:
-                    self._archive.check_next()
-                has_tried = True
+                self._claim.check()
+                if self._is_first:
+                    self._claim.check_next()
+                self._is_first = False
                 self._store.put(str(name), data)
-                self._archive.check()
+                self._claim.check()
                 break
             except OSError as error:
-                reason = (str(error).splitlines() or [type(error).__name__])[0]
-                self.failure = reason, self.failure[1] if self.failure else time.monotonic()
-                log("store failed", file=str(name), waiting=pause, reason=reason)
+                self.failure = (str(error).splitlines() or [type(error).__name__])[0]
+                self.failing_since = self.failing_since or time.monotonic()
+                log("store failed", file=str(name), waiting=pause, reason=self.failure)
                 time.sleep(pause)
                 pause = min(2 * pause, _MOST_PAUSE)
-        self._archive.has_stored(name)
-        self.failure = self.busy = None
-        self.sent = piece.sent or self.sent
-        self.files += 1
-        self.bytes += len(data)
+        self._claim.has_stored(name)
+        self.failure = self.failing_since = self.busy_since = None
+        self.totals.sent = piece.sent or self.totals.sent
+        self.totals.files += 1
+        self.totals.bytes += len(data)
         log("file stored", file=str(name), bytes=len(data), seconds=time.monotonic() - began)

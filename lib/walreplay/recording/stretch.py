@@ -59,21 +59,23 @@ class _Stretch(SlotOrigin):
         return f"the slot {self.slot} (since {self.began}, by {self.recorder})"
 
 
-class ArchiveEnd:
-    """The end of an archive that this process records into.
+class ArchiveClaim:
+    """An archive that this process records into, and where its next file goes.
 
     Attributes:
-        end: what the archive's last file goes up to.
+        end_lsn: what the archive's last file goes up to.
         next_number: of the next file.
         follows_gap: the next file is the first behind LSNs that were never recorded.
     """
 
-    def __init__(self, archive: RecordedArchive, number: int, described: bytes, end: int, *, follows_gap: bool) -> None:
+    def __init__(
+        self, archive: RecordedArchive, number: int, described: bytes, end_lsn: int, *, follows_gap: bool
+    ) -> None:
         self._store, self._number, self._described = archive.store, number, described
-        self.end, self.next_number, self.follows_gap = end, archive.next_number, follows_gap
+        self.end_lsn, self.next_number, self.follows_gap = end_lsn, archive.next_number, follows_gap
 
-    def describe(self) -> None:
-        """Say who records from here on.
+    def register(self) -> None:
+        """Write into the archive who records from here on.
 
         Raises:
             OrderError: somebody else has at the same time.
@@ -111,7 +113,7 @@ class ArchiveEnd:
 
     def has_stored(self, name: RecordedName) -> None:
         """Go on behind a file."""
-        self.end, self.next_number, self.follows_gap = name.end, name.number + 1, False
+        self.end_lsn, self.next_number, self.follows_gap = name.end_lsn, name.number + 1, False
 
 
 class RecordedArchive:
@@ -199,10 +201,10 @@ class RecordedArchive:
             )
 
     def _end(self, stretch: _Stretch) -> int:
-        return max(stretch.start, self._last[-1].end if self._last else 0)
+        return max(stretch.start, self._last[-1].end_lsn if self._last else 0)
 
-    def claim(self, origin: SlotOrigin, confirmed: int, *, new_session: bool) -> ArchiveEnd:
-        """Return where a recorder goes on, which has to describe itself once it has the slot.
+    def claim(self, origin: SlotOrigin, confirmed: int, *, new_session: bool) -> ArchiveClaim:
+        """Return where a recorder goes on, which has to register once it has the slot.
 
         Args:
             confirmed: up to which LSN the server will not send again.
@@ -224,18 +226,18 @@ class RecordedArchive:
                 remedy=LOAD,
             )
         # The stretch before may have begun behind a gap, and have no file.
-        is_incomplete = bool(self._last) and self._last[-1].end < stretch.start
+        is_incomplete = bool(self._last) and self._last[-1].end_lsn < stretch.start
         follows_gap = confirmed > end or is_incomplete
         if stretch.process == _PROCESS and stretch.timeline == origin.timeline and confirmed <= end:
-            return ArchiveEnd(self, self._number, self._described, end, follows_gap=is_incomplete)
+            return ArchiveClaim(self, self._number, self._described, end, follows_gap=is_incomplete)
         return self._stretch(origin, max(confirmed, end), follows_gap=follows_gap)
 
-    def _stretch(self, origin: SlotOrigin, start: int, *, follows_gap: bool) -> ArchiveEnd:
+    def _stretch(self, origin: SlotOrigin, start: int, *, follows_gap: bool) -> ArchiveClaim:
         who = f"{platform.node()}, process {os.getpid()}"
         began = f"{datetime.now(timezone.utc):%FT%TZ}"
         stretch = _Stretch(**asdict(origin), start=start, recorder=who, process=_PROCESS, began=began)
         described = json.dumps(asdict(stretch), indent=1).encode()
-        return ArchiveEnd(self, self._number + 1, described, start, follows_gap=follows_gap)
+        return ArchiveClaim(self, self._number + 1, described, start, follows_gap=follows_gap)
 
     def try_out(self) -> None:
         """See that the store can be written to."""

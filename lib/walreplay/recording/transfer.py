@@ -12,7 +12,7 @@ from walreplay.errors import TargetError
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.progress import log
 from walreplay.recording.cutting import Cutting
-from walreplay.recording.server import Stream, StreamEnded, StreamOptions, Watch
+from walreplay.recording.server import SessionError, Stream, StreamOptions, Watch
 from walreplay.recording.storing import Storing
 
 _STATUS_SECONDS: Final = 2.0  # a server that hears nothing for half of wal_sender_timeout asks, and ends the session
@@ -90,8 +90,8 @@ class Transfer:
     ) -> None:
         self._options, self._stream, self._watch, self._storing = options, stream, watch, storing
         self._report = report
-        self._cutting = Cutting(storing.stored, options.file_bytes, options.file_seconds)
-        self._confirmed = storing.stored
+        self._cutting = Cutting(storing.stored_lsn, options.file_bytes, options.file_seconds)
+        self._confirmed = storing.stored_lsn
         now = time.monotonic()
         self._answered = now  # when the server was told something last
         self._next_report, self._next_beat = now + _REPORT_SECONDS, now
@@ -103,7 +103,7 @@ class Transfer:
         """Record until the stream ends or is to be ended; then store what is whole.
 
         Raises:
-            StreamEnded: the server or the connection has ended it.
+            SessionError: the server or the connection has ended it.
             TargetError: the store is away for so long that nothing more can wait for it.
         """
         try:
@@ -115,15 +115,15 @@ class Transfer:
                 self._cut()
                 self._confirm()
                 self._keep_up()
-        except StreamEnded:
+        except SessionError:
             self._stream.close()  # the server need not wait for the store
             if not self._finish(is_ending):
                 raise self._away("not all is stored at the end") from None
             raise
         all_stored = self._finish(is_ending)
-        with suppress(StreamEnded):
+        with suppress(SessionError):
             self._confirm()
-            self._stream.end(_STOP_SECONDS)
+            self._stream.stop(_STOP_SECONDS)
         if not all_stored:
             raise self._away("not all is stored at the end")
 
@@ -140,7 +140,7 @@ class Transfer:
 
     def _cut(self) -> None:
         cutting = self._cutting
-        passed = cutting.end - cutting.start
+        passed = cutting.end_lsn - cutting.start_lsn
         is_quiet = passed >= _QUIET_BYTES or (passed > 0 and cutting.seconds >= _QUIET_SECONDS)
         # A server that is being stopped waits until all that it has sent is confirmed.
         if cutting.is_due(is_quiet=is_quiet, is_asked=self._asks >= _ASKS and passed > 0):
@@ -148,19 +148,19 @@ class Transfer:
 
     def _confirm(self) -> None:
         """Tell the server what is stored, at once; else that we are there, now and then, and when it asks."""
-        now, stored = time.monotonic(), self._storing.stored
+        now, stored = time.monotonic(), self._storing.stored_lsn
         silence = now - self._answered
         if stored > self._confirmed or silence >= (_WAIT_SECONDS if self._is_asked else _STATUS_SECONDS):
             if not self._is_asked and silence >= _STATUS_SECONDS:
                 self._asks = 0
-            self._stream.confirm(self._cutting.end, stored)
+            self._stream.confirm(self._cutting.end_lsn, stored)
             self._confirmed, self._answered, self._is_asked = stored, now, False
         if self._asks < _ASKS:
             self._stopping = None
         elif self._stopping is None:
             self._stopping = now
         elif now - self._stopping > _STOP_SECONDS:
-            raise StreamEnded("the server waits for what the store does not take")
+            raise SessionError("the server waits for what the store does not take")
 
     def _must_wait(self) -> bool:
         """Let the store catch up: what the server has sent meanwhile waits in the connection."""
@@ -172,13 +172,13 @@ class Transfer:
         return True
 
     def _is_away(self) -> bool:
-        failure, busy, now = self._storing.failure, self._storing.busy, time.monotonic()
-        is_failing = failure is not None and now - failure[1] > _AWAY_SECONDS
+        failing, busy, now = self._storing.failing_since, self._storing.busy_since, time.monotonic()
+        is_failing = failing is not None and now - failing > _AWAY_SECONDS
         return is_failing or (busy is not None and now - busy > _HANGS_SECONDS)
 
     def _away(self, problem: str) -> TargetError:
         return TargetError(
-            f"{problem}: {self._storing.failure[0] if self._storing.failure else 'it is slow'}",
+            f"{problem}: {self._storing.failure or 'it is slow'}",
             remedy="Nothing is lost: the server keeps what is not confirmed. See that the store can be written to, and "
             "start again before max_slot_wal_keep_size is reached",
         )
@@ -201,13 +201,13 @@ class Transfer:
             self._next_report = now + _REPORT_SECONDS
             try:
                 self._report(self.status())
-            except StreamEnded as error:  # the stream itself goes on
+            except SessionError as error:  # the stream itself goes on
                 log("no status", reason=str(error))
         if self._may_beat and now >= self._next_beat:
             self._next_beat = now + (self._options.heartbeat or 0)
             try:
                 self._watch.beat()
-            except StreamEnded as error:
+            except SessionError as error:
                 self._may_beat = error.sqlstate not in _NEVER  # else the next time
                 log("no heartbeat", reason=str(error))
 
@@ -215,19 +215,18 @@ class Transfer:
         """Ask the server how far it is.
 
         Raises:
-            StreamEnded: it does not answer.
+            SessionError: it does not answer.
         """
         storing, slot = self._storing, self._watch.slot(self._options.slot) or {}
-        position = slot.get("position") or storing.stored
-        sent = storing.sent
+        position, totals = slot.get("position") or storing.stored_lsn, storing.totals
         return RecordStatus(
-            storing.stored,
-            max(position - storing.stored, 0),
-            None if sent is None else (sent + POSTGRES_EPOCH_UNIX_MICROS) / 1e6,
-            storing.files,
-            storing.bytes,
+            storing.stored_lsn,
+            max(position - storing.stored_lsn, 0),
+            None if totals.sent is None else (totals.sent + POSTGRES_EPOCH_UNIX_MICROS) / 1e6,
+            totals.files,
+            totals.bytes,
             storing.waiting_bytes,
             max(position - (slot.get("restart_lsn") or position), 0),
             slot.get("safe_wal_size"),
-            storing.failure[0] if storing.failure else None,
+            storing.failure,
         )

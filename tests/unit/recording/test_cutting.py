@@ -96,7 +96,7 @@ def test_files_together_are_what_was_sent(transactions: list[tuple[str, int]], s
     ):
         before = len(cutting.data)
         cutting.add(payload)
-        assert cutting.end == end
+        assert cutting.end_lsn == end
         if len(cutting.data) > before:  # a keepalive that says nothing is left out
             frames += b"d" + struct.pack("!I", len(payload) + 4) + payload
         if not is_open and payload[:1] == b"w":
@@ -107,7 +107,7 @@ def test_files_together_are_what_was_sent(transactions: list[tuple[str, int]], s
     last = cutting.last_cut()
     if last is not None:
         pieces.append(last)
-    assert [piece.start for piece in pieces] == [1000, *(piece.end for piece in pieces[:-1])][: len(pieces)]
+    assert [piece.start_lsn for piece in pieces] == [1000, *(piece.end_lsn for piece in pieces[:-1])][: len(pieces)]
     data = b"".join(piece.data for piece in pieces)
     assert frames.startswith(data)
     assert len(data) >= whole
@@ -131,7 +131,7 @@ def test_the_last_file_has_all_that_is_whole_and_nothing_that_is_open(
         assert last is None
         return
     assert last is not None
-    assert last.end == sender.ends[count - 1]
+    assert last.end_lsn == sender.ends[count - 1]
     assert [message for message in sent if message not in last.data] == []
     later = [payload for payload in sender.payloads[whole + 1 : count] if payload[:1] == b"w"]
     assert [message for message in later if message in last.data] == []

@@ -12,7 +12,7 @@ from walreplay.errors import OrderError, TargetError
 from walreplay.recorded_names import RecordedName
 from walreplay.recording import stretch
 from walreplay.recording.store import Store
-from walreplay.recording.stretch import ArchiveEnd, RecordedArchive, SlotOrigin
+from walreplay.recording.stretch import ArchiveClaim, RecordedArchive, SlotOrigin
 
 _ORIGIN = SlotOrigin("7001", 1, "shop", "archive")
 _WHOLE = ZstdCompressor(write_checksum=True).compress(b"content" * 100)
@@ -45,27 +45,27 @@ def _claim(
     *,
     switch: Callable[[int], int | None] = lambda _: None,
     new_session: bool = False,
-) -> ArchiveEnd:
+) -> ArchiveClaim:
     archive = RecordedArchive(store)
     archive.check_origin(origin, switch, new_session=new_session)
-    end = archive.claim(origin, confirmed, new_session=new_session)
-    end.describe()
-    return end
+    claim = archive.claim(origin, confirmed, new_session=new_session)
+    claim.register()
+    return claim
 
 
-def _store(store: Store, end: ArchiveEnd, lsn: int) -> None:
-    name = RecordedName(end.next_number, end.end, lsn, end.follows_gap)
+def _store(store: Store, claim: ArchiveClaim, lsn: int) -> None:
+    name = RecordedName(claim.next_number, claim.end_lsn, lsn, claim.follows_gap)
     store.put(str(name), _WHOLE)
-    end.has_stored(name)
+    claim.has_stored(name)
 
 
 @pytest.fixture
 def store() -> _Memory:
     """An archive from LSN 100 to 300."""
     store = _Memory()
-    end = _claim(store, 100)
-    _store(store, end, 200)
-    _store(store, end, 300)
+    claim = _claim(store, 100)
+    _store(store, claim, 200)
+    _store(store, claim, 300)
     return store
 
 
@@ -77,20 +77,20 @@ def restarted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_new_archive_begins_where_the_slot_does() -> None:
     store = _Memory()
-    end = _claim(store, 100)
-    assert (end.end, end.next_number, end.follows_gap) == (100, 1, False)
+    claim = _claim(store, 100)
+    assert (claim.end_lsn, claim.next_number, claim.follows_gap) == (100, 1, False)
     assert sorted(store.files) == ["_recorded/00000001.json"]
 
 
 @pytest.mark.parametrize("confirmed", [100, 250, 300])
 def test_a_recorder_goes_on_at_the_end(store: _Memory, restarted: None, confirmed: int) -> None:
-    end = _claim(store, confirmed)
-    assert (end.end, end.next_number, end.follows_gap) == (300, 3, False)
+    claim = _claim(store, confirmed)
+    assert (claim.end_lsn, claim.next_number, claim.follows_gap) == (300, 3, False)
     assert "_recorded/00000002.json" in store.files
 
 
 def test_the_same_process_describes_itself_once(store: _Memory) -> None:
-    assert _claim(store, 300).end == 300
+    assert _claim(store, 300).end_lsn == 300
     assert len(store.names("_recorded")) == 1
 
 
@@ -99,11 +99,11 @@ def test_a_slot_that_goes_on_later_is_refused_and_a_new_session_says_what_is_mis
 ) -> None:
     with pytest.raises(OrderError, match=r"0/12C.*0/190.*missing"):
         _claim(store, 400)
-    end = _claim(store, 400, new_session=True)
-    assert (end.end, end.follows_gap) == (400, True)
-    _store(store, end, 500)
+    claim = _claim(store, 400, new_session=True)
+    assert (claim.end_lsn, claim.follows_gap) == (400, True)
+    _store(store, claim, 500)
     assert "00000003_gap_0-190_0-1F4.pgo.zst" in store.files
-    assert not end.follows_gap
+    assert not claim.follows_gap
 
 
 def test_a_gap_is_said_also_where_the_recorder_died_before_its_first_file(
@@ -111,8 +111,8 @@ def test_a_gap_is_said_also_where_the_recorder_died_before_its_first_file(
 ) -> None:
     _claim(store, 400, new_session=True)
     monkeypatch.setattr(stretch, "_PROCESS", "another")
-    end = _claim(store, 400)
-    assert (end.end, end.next_number, end.follows_gap) == (400, 3, True)
+    claim = _claim(store, 400)
+    assert (claim.end_lsn, claim.next_number, claim.follows_gap) == (400, 3, True)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_behind_a_failover_it_goes_on_if_the_server_has_all_that_the_archive_has
 ) -> None:
     promoted = replace(_ORIGIN, timeline=2)
     if is_taken:
-        assert _claim(store, 280, promoted, switch=lambda _: left).end == 300
+        assert _claim(store, 280, promoted, switch=lambda _: left).end_lsn == 300
         assert "_recorded/00000002.json" in store.files
     else:
         with pytest.raises(OrderError, match=r"0/12C on timeline 1.*since LSN 0/12B"):
@@ -153,10 +153,10 @@ def test_a_recorder_learns_of_the_next_one(store: _Memory, monkeypatch: pytest.M
 
 
 def test_of_two_that_write_one_description_the_one_whose_is_gone_learns_it(store: _Memory) -> None:
-    end = _claim(store, 300)
+    claim = _claim(store, 300)
     store.files["_recorded/00000001.json"] = store.files["_recorded/00000001.json"].replace(b"shop", b"else")
     with pytest.raises(OrderError, match="records into this folder now"):
-        end.check()
+        claim.check()
 
 
 @pytest.mark.parametrize("content", [b"", _WHOLE[:-2], _WHOLE[:-1] + bytes([_WHOLE[-1] ^ 1])])
@@ -166,7 +166,7 @@ def test_a_last_file_that_is_not_whole_is_not_believed(store: _Memory, content: 
         _claim(store, 300)
     # The remedy: the server sends it again.
     del store.files["00000002_0-C8_0-12C.pgo.zst"]
-    assert _claim(store, 200).end == 200
+    assert _claim(store, 200).end_lsn == 200
 
 
 def test_two_last_files_of_one_number_are_refused(store: _Memory) -> None:
@@ -187,7 +187,7 @@ def test_files_without_a_description_and_one_that_is_damaged_are_refused(store: 
 def test_what_else_lies_in_the_folder_of_descriptions_is_none(store: _Memory) -> None:
     store.files["_recorded/.00000002.json.77"] = b"{"
     store.files["_recorded/written"] = b""
-    assert _claim(store, 300).end == 300
+    assert _claim(store, 300).end_lsn == 300
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_a_store_that_has_not_what_it_says_is_not_believed(monkeypatch: pytest.M
 
 
 def test_a_file_that_somebody_has_stored_meanwhile_stops_the_recorder_before_its_first(store: _Memory) -> None:
-    end = _claim(store, 300)
-    end.check_next()
+    claim = _claim(store, 300)
+    claim.check_next()
     store.files["00000003_0-12C_0-190.pgo.zst"] = _WHOLE
     with pytest.raises(OrderError, match="another recorder has stored it"):
-        end.check_next()
+        claim.check_next()
