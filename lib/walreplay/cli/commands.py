@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 import walreplay
+from walreplay.cli import options
 from walreplay.cli.by_source import apply_by_source, each_of, named, place_of, settings_of, status_by_source
 from walreplay.cli.metrics import Prometheus
 from walreplay.cli.printing import (
@@ -24,38 +25,7 @@ from walreplay.cli.printing import (
     write_status,
     write_verification,
 )
-from walreplay.cli.running import (
-    AcceptChangedTables,
-    AllowGaps,
-    AtLsn,
-    Captures,
-    CapturesPlace,
-    Cleared,
-    Config,
-    ConsistentPoint,
-    CopyOptions,
-    Describe,
-    DryRun,
-    FromPlace,
-    FromQuery,
-    Html,
-    Index,
-    Json,
-    Metrics,
-    OfTable,
-    Outputs,
-    Publication,
-    Quiet,
-    Replace,
-    Report,
-    Snapshot,
-    Sources,
-    Strict,
-    Target,
-    asked,
-    configuration,
-    run_and_print,
-)
+from walreplay.cli.running import asked, configuration, run_and_print
 from walreplay.console import Screen
 from walreplay.errors import ConfigError
 
@@ -158,25 +128,25 @@ def record_command(
         publication.split(","), streaming or "", two_phase, binary, messages=False if no_messages else None
     )
     sizes = size_of(file_bytes), file_seconds, size_of(spool_bytes), heartbeat or None
-    options = RecordOptions(dsn, slot, stream, *sizes, create=create, new_session=new_session)
+    record_options = RecordOptions(dsn, slot, stream, *sizes, create=create, new_session=new_session)
     copy = FirstCopy(dsn, slot, stream.publications, and_copy, announces=announce)
-    run_recorder(options, to, copy, metrics)
+    run_recorder(record_options, to, copy, metrics)
 
 
 @app.command("apply")
 def apply_command(
-    target: Target,
-    captures: Captures = None,
-    config: Config = None,
-    source: Sources = None,
-    allow_gaps: AllowGaps = False,
-    accept_changed_tables: AcceptChangedTables = False,
-    dry_run: DryRun = False,
-    strict: Strict = False,
-    as_json: Json = False,
-    report_file: Report = None,
-    metrics: Metrics = None,
-    quiet: Quiet = False,
+    target: options.Target,
+    captures: options.Captures = None,
+    config: options.Config = None,
+    source: options.Sources = None,
+    allow_gaps: options.AllowGaps = False,
+    accept_changed_tables: options.AcceptChangedTables = False,
+    dry_run: options.DryRun = False,
+    strict: options.Strict = False,
+    as_json: options.Json = False,
+    report_file: options.Report = None,
+    metrics: options.Metrics = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Apply new captures to the Delta tables of the target."""
     printing = Printing(as_json, report_file, quiet, strict)
@@ -186,23 +156,23 @@ def apply_command(
 
 @app.command("backfill")
 def backfill_command(
-    target: Target,
-    captures: Captures = None,
-    config: Config = None,
-    source: Sources = None,
+    target: options.Target,
+    captures: options.Captures = None,
+    config: options.Config = None,
+    source: options.Sources = None,
     until_lsn: UntilLsn = None,
     until_time: UntilTime = None,
     table: Tables = None,
-    output: Outputs = None,
+    output: options.Outputs = None,
     from_lsn: FromLsn = None,
-    allow_gaps: AllowGaps = False,
-    accept_changed_tables: AcceptChangedTables = False,
-    dry_run: DryRun = False,
-    strict: Strict = False,
-    as_json: Json = False,
-    report_file: Report = None,
-    metrics: Metrics = None,
-    quiet: Quiet = False,
+    allow_gaps: options.AllowGaps = False,
+    accept_changed_tables: options.AcceptChangedTables = False,
+    dry_run: options.DryRun = False,
+    strict: options.Strict = False,
+    as_json: options.Json = False,
+    report_file: options.Report = None,
+    metrics: options.Metrics = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Bring a target to what the source held at an LSN or at a time."""
     printing = Printing(as_json, report_file, quiet, strict)
@@ -220,16 +190,16 @@ def rebuild_command(
     table: Annotated[
         str, typer.Option("--table", help="Regular expression over the whole of schema.table.", metavar="RE")
     ],
-    target: Target,
-    captures: Captures = None,
-    output: Outputs = None,
-    config: Config = None,
-    source: Sources = None,
+    target: options.Target,
+    captures: options.Captures = None,
+    output: options.Outputs = None,
+    config: options.Config = None,
+    source: options.Sources = None,
     base: Base = None,
-    allow_gaps: AllowGaps = False,
-    as_json: Json = False,
-    report_file: Report = None,
-    quiet: Quiet = False,
+    allow_gaps: options.AllowGaps = False,
+    as_json: options.Json = False,
+    report_file: options.Report = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Make tables of a target again from the archive: damaged ones, and what was left out before."""
     loaded_config = configuration(config, allow_gaps=allow_gaps)
@@ -245,18 +215,18 @@ def rebuild_command(
 
 @app.command("verify")
 def verify_command(
-    target: Target,
-    captures: Captures = None,
-    rows: FromPlace = None,
-    publication: Publication = None,
-    consistent_point: ConsistentPoint = None,
-    snapshot: Snapshot = None,
-    describe: Describe = None,
+    target: options.Target,
+    captures: options.Captures = None,
+    rows: options.FromPlace = None,
+    publication: options.Publication = None,
+    consistent_point: options.ConsistentPoint = None,
+    snapshot: options.Snapshot = None,
+    describe: options.Describe = None,
     wait: Annotated[
         float, typer.Option("--wait", help="With --from: wait for captures that reach its rows.", metavar="SECONDS")
     ] = 0.0,
     table: Tables = None,
-    output: Outputs = None,
+    output: options.Outputs = None,
     differences: Annotated[
         str | None,
         typer.Option(
@@ -264,13 +234,13 @@ def verify_command(
         ),
     ] = None,
     base: Base = None,
-    config: Config = None,
-    source: Sources = None,
-    allow_gaps: AllowGaps = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    report_file: Report = None,
-    page: Html = None,
+    config: options.Config = None,
+    source: options.Sources = None,
+    allow_gaps: options.AllowGaps = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+    report_file: options.Report = None,
+    page: options.Html = None,
 ) -> None:
     """Compare a target's tables, value by value, with the archive or the source; exit code 3 if one differs."""
     of_rows: dict[str, Any] = {"publication": publication, "consistent_point": consistent_point, "snapshot": snapshot}
@@ -303,24 +273,24 @@ def verify_command(
 
 @app.command("load")
 def load_command(
-    target: Target,
-    rows: FromPlace = None,
-    query: FromQuery = None,
-    at_lsn: AtLsn = None,
-    consistent_point: ConsistentPoint = None,
-    describe: Describe = None,
-    table: OfTable = None,
-    publication: Publication = None,
-    snapshot: Snapshot = None,
-    captures: CapturesPlace = None,
-    replace: Replace = False,
-    copy_options: CopyOptions = None,
-    config: Config = None,
-    source: Sources = None,
-    allow_gaps: AllowGaps = False,
-    as_json: Json = False,
-    report_file: Report = None,
-    quiet: Quiet = False,
+    target: options.Target,
+    rows: options.FromPlace = None,
+    query: options.FromQuery = None,
+    at_lsn: options.AtLsn = None,
+    consistent_point: options.ConsistentPoint = None,
+    describe: options.Describe = None,
+    table: options.OfTable = None,
+    publication: options.Publication = None,
+    snapshot: options.Snapshot = None,
+    captures: options.CapturesPlace = None,
+    replace: options.Replace = False,
+    copy_options: options.CopyOptions = None,
+    config: options.Config = None,
+    source: options.Sources = None,
+    allow_gaps: options.AllowGaps = False,
+    as_json: options.Json = False,
+    report_file: options.Report = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Give tables the rows that they had before the capture began."""
     if (rows is None) == (query is None) and (rows is not None or not replace):  # --replace alone gives a load up
@@ -365,14 +335,14 @@ def load_command(
 
 @app.command("maintain")
 def maintain_command(
-    target: Target,
+    target: options.Target,
     table: Tables = None,
-    config: Config = None,
-    source: Sources = None,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    report_file: Report = None,
-    quiet: Quiet = False,
+    config: options.Config = None,
+    source: options.Sources = None,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+    report_file: options.Report = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Write small files together, remove unreferenced ones, and clean up the ledger, where that is needed."""
 
@@ -440,15 +410,15 @@ def _refuse_held(reports: Iterable[RunReport], printing: Printing) -> None:
 
 @app.command("index")
 def index_command(
-    captures: Captures = None,
-    index: Index = None,
-    config: Config = None,
-    source: Sources = None,
-    allow_gaps: AllowGaps = False,
-    cleared: Cleared = False,
-    as_json: Json = False,
-    report_file: Report = None,
-    quiet: Quiet = False,
+    captures: options.Captures = None,
+    index: options.Index = None,
+    config: options.Config = None,
+    source: options.Sources = None,
+    allow_gaps: options.AllowGaps = False,
+    cleared: options.Cleared = False,
+    as_json: options.Json = False,
+    report_file: options.Report = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Write down what is in each capture file, so that later commands need not read it to know."""
     loaded_config = configuration(config, allow_gaps=allow_gaps)
@@ -462,17 +432,17 @@ def index_command(
 
 @app.command("audit")
 def audit_command(
-    captures: Captures = None,
-    index: Index = None,
-    config: Config = None,
-    source: Sources = None,
+    captures: options.Captures = None,
+    index: options.Index = None,
+    config: options.Config = None,
+    source: options.Sources = None,
     values: Annotated[
         bool, typer.Option("--values", help="Decode everything: rows, bytes and rescued values by table.")
     ] = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    report_file: Report = None,
-    page: Html = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+    report_file: options.Report = None,
+    page: options.Html = None,
 ) -> None:
     """Show what an archive holds, and all that is damaged or missing; exit code 3 if anything is."""
     printing = Printing(as_json, report_file, quiet, page=page, title="Audit of an archive")
@@ -497,10 +467,10 @@ def _refuse_common(index: str | None, config: Configuration, names: Sequence[str
 def inspect_command(
     paths: Annotated[list[str], typer.Argument(help="Capture files and folders.", metavar="PATH...")],
     messages: Annotated[bool, typer.Option("--messages", help="List every message.")] = False,
-    config: Config = None,
-    source: Sources = None,
-    as_json: Json = False,
-    report_file: Report = None,
+    config: options.Config = None,
+    source: options.Sources = None,
+    as_json: options.Json = False,
+    report_file: options.Report = None,
 ) -> None:
     """Show what capture files contain.  Needs no Spark."""
     settings = settings_of(configuration(config), source, "an inspection")
@@ -529,7 +499,7 @@ def inspect_command(
 
 @app.command("status")
 def status_command(
-    target: Target,
+    target: options.Target,
     as_of: Annotated[
         str | None,
         typer.Option(
@@ -542,12 +512,12 @@ def status_command(
         str | None,
         typer.Option("--table", help="With --as-of: only tables whose schema.table this matches.", metavar="RE"),
     ] = None,
-    config: Config = None,
-    source: Sources = None,
-    metrics: Metrics = None,
-    as_json: Json = False,
-    report_file: Report = None,
-    page: Html = None,
+    config: options.Config = None,
+    source: options.Sources = None,
+    metrics: options.Metrics = None,
+    as_json: options.Json = False,
+    report_file: options.Report = None,
+    page: options.Html = None,
 ) -> None:
     """Show a target's runs, its applied LSN, and the transactions that are still open."""
     printing = Printing(as_json, report_file, page=page, title="Status of a target")
