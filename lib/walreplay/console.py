@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final, TextIO
@@ -109,19 +109,14 @@ class Screen:
 
 
 class Rate:
-    """How fast something goes, and how long it will still take, as far as that is known.
+    """How fast something goes, and how long it will still take, as far as that is known."""
 
-    Args:
-        clock: returns seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._began = clock()
+    def __init__(self) -> None:
+        self._began = time.monotonic()
 
     def describe(self, done: int, total: int) -> str:
         """Return how many bytes are done, how fast, and when it will end; nothing at the beginning."""
-        now = self._clock()
+        now = time.monotonic()
         if not done:  # it begins, or begins anew
             self._began = now
         seconds = now - self._began

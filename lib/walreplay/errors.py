@@ -181,7 +181,4 @@ def from_dict(fields: dict[str, Any]) -> WalReplayError:
 
 
 def _all_errors(kind: type[WalReplayError]) -> list[type[WalReplayError]]:
-    kinds = [kind]
-    for sub in kind.__subclasses__():
-        kinds.extend(_all_errors(sub))
-    return kinds
+    return [kind, *(error for sub in kind.__subclasses__() for error in _all_errors(sub))]

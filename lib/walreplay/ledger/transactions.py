@@ -91,7 +91,7 @@ class TransactionLog:
             f.min_by(f.struct("session", "xid", "commit_ts", "changes", "digest", "complete"), "session").alias("first")
         )
         joined = copies.join(firsts, on="commit_lsn", how="inner")
-        verdict = verdict_in_sql("", self._is_late(self._highest(copies)))
+        verdict = verdict_in_sql("", self._is_late(copies))
         faulty = joined.withColumn("verdict", f.expr(verdict)).where("verdict IS NOT NULL")
         for row in faulty.orderBy("session", "commit_lsn").limit(1).collect():
             raise VERDICTS[row.verdict](row.commit_lsn, row.xid, row.path, row.offset)
@@ -142,7 +142,7 @@ class TransactionLog:
     def _append_transactions(self, state: State, spark: SparkSession, append: Append) -> None:
         if self.plan.resent:
             transactions = self._copies(spark)
-            late = self._is_late(self._highest(transactions))
+            late = self._is_late(transactions)
             append.write_frame(_recorded(transactions.where(f"NOT ({late})"), state))
             return
         # Without copies there is one session's worth of LSNs, all above what was applied.
@@ -157,16 +157,12 @@ class TransactionLog:
     def _append_messages(self, state: State, spark: SparkSession, append: Append) -> None:
         append.write_staged(self.staging.staged(spark, MESSAGES_TABLE), {"run": pa.array([state.run])})
 
-    def _highest(self, copies: DataFrame) -> dict[int, int]:
-        rows = copies.groupBy("session").agg(f.max("commit_lsn").alias("highest")).collect()
-        return {row.session: row.highest for row in rows}
-
-    def _is_late(self, highest: dict[int, int]) -> str:
+    def _is_late(self, copies: DataFrame) -> str:
         """Write in SQL whether a transaction's commit LSN was known or passed when its session sent it."""
         high, cases = self.plan.after_lsn, []
-        for session in sorted(highest):
+        for session, highest in sorted(copies.groupBy("session").agg({"commit_lsn": "max"}).collect()):
             cases.append(f"WHEN session = {session} THEN commit_lsn <= {high}L")
-            high = max(high, highest[session])  # what a later session sends must be above it
+            high = max(high, highest)  # what a later session sends must be above it
         return f"(CASE {' '.join(cases)} ELSE false END)" if cases else "false"
 
     def _copies(self, spark: SparkSession) -> DataFrame:

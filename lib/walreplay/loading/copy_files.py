@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 CHUNK: Final = 1 << 20
 
-_MAX_ROW_BYTES: Final = 2**31 - 1 - 64
+MAX_ROW_BYTES: Final = 2**31 - 1 - 64
 _CELLS: Final = 1 << 18
-_SLACK: Final = 16  # Bytes behind a chunk's own, so that kernels copy its last values by whole words, too
+SLACK: Final = 16  # Bytes behind a chunk's own, so that kernels copy its last values by whole words, too
 
 _HAS_OIDS: Final = 1 << 16
 _NEWLINE: Final = b"\n"
@@ -143,9 +143,9 @@ def _pieces(content: bytes | memoryview, start: int, stop: int | None) -> Iterat
 
 
 def _joined(parts: Sequence[memoryview | NDArray[np.uint8]], size: int, path: str) -> NDArray[np.uint8]:
-    if size > _MAX_ROW_BYTES:
+    if size > MAX_ROW_BYTES:
         raise NotSupported("a row has more than 2 GiB, or has no end", path=path, remedy=_DAMAGED)
-    buf = np.empty(size + _SLACK, np.uint8)
+    buf = np.empty(size + SLACK, np.uint8)
     filled = 0
     for part in parts:
         buf[filled : filled + len(part)] = np.frombuffer(part, np.uint8)

@@ -20,6 +20,7 @@ from walreplay.decode.change_batch import ChangeBatch
 from walreplay.decode.columns import canonical_texts
 from walreplay.decode.gathered import Cells, CopiedRows, inserts_of
 from walreplay.errors import CaptureError, NotSupported, ValueFormatError
+from walreplay.loading.copy_files import MAX_ROW_BYTES, SLACK
 from walreplay.loading.description import HOW_TO_DESCRIBE
 from walreplay.protocol.messages import Relation
 from walreplay.types.base import ColumnType
@@ -30,11 +31,8 @@ if TYPE_CHECKING:
 
 
 _MAX_BATCH_BYTES: Final = 1 << 30  # The cells of a batch lie in one array, in which places have 31 bits
-_MAX_ROW_BYTES: Final = 2**31 - 1 - 64
 
 _RESCUED: Final = "_rescued_data"  # as `rescued_data_column` is, where nobody has set it
-
-_SLACK: Final = 16  # Bytes behind the last cell, so that kernels copy it by whole words, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ class TypedRows:
             yield from self.inserts(batch.slice(0, half))
             yield from self.inserts(batch.slice(half))
             return
-        if size > _MAX_ROW_BYTES:
+        if size > MAX_ROW_BYTES:
             raise NotSupported("a row has more than 2 GiB", path=self.path)
         texts = {number: column for number, column in enumerate(columns) if pa.types.is_string(column.type)}
         text_columns = self._read(texts, batch.num_rows) if texts else None
@@ -182,7 +180,7 @@ def _cells(texts: Mapping[int, pa.Array], width: int, rows: int) -> Cells:
         if last > first:
             pieces.append(np.frombuffer(data, np.uint8)[first:last])
             size += last - first
-    buf = np.concatenate([*pieces, np.zeros(_SLACK, np.uint8)])
+    buf = np.concatenate([*pieces, np.zeros(SLACK, np.uint8)])
     return Cells(buf, offset.reshape(-1), length.reshape(-1), rows, 0)
 
 

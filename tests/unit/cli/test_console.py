@@ -172,9 +172,10 @@ def test_wide_characters_do_not_push_the_next_column():
     assert stream.getvalue().splitlines() == ["a     b", "北京  x", "abcd  y"]
 
 
-def test_what_several_runs_have_read_is_told_with_its_rate_and_the_time_left():
+def test_what_several_runs_have_read_is_told_with_its_rate_and_the_time_left(monkeypatch):
     now = iter([0.0, 100.0, 110.0, 130.0])
-    rate = Rate(lambda: next(now))
+    monkeypatch.setattr("walreplay.console.time.monotonic", lambda: next(now))
+    rate = Rate()
     assert rate.describe(0, 4 << 20) == ""
     assert rate.describe(1 << 20, 4 << 20) == "1.0 MiB of 4.0 MiB read, 102.4 KiB/s, 0:00:30 left"
     # More has come meanwhile.

@@ -176,7 +176,7 @@ def test_a_batch_is_as_large_as_the_texts_that_its_dictionaries_stand_for(monkey
     from walreplay.loading import typed_rows
 
     monkeypatch.setattr(typed_rows, "_MAX_BATCH_BYTES", 100)
-    monkeypatch.setattr(typed_rows, "_MAX_ROW_BYTES", 100)
+    monkeypatch.setattr(typed_rows, "MAX_ROW_BYTES", 100)
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * 40, pa.int8()), pa.array(["a text"]))
     relation = Relation(1, "s", "t", "d", tuple(Column(name, TEXT, -1, False) for name in "ab"))
     rows = TypedRows(relation, column_types(relation, {}), {}, [0, 1], 1, "f")
