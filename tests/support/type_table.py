@@ -87,7 +87,7 @@ _GROUPS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
 
 def describe() -> list[TypeDescription]:
     """List the table's rows: the Delta type of every type under default options, and what happens to misfits."""
-    rows = [_row(family.types, family, family.note) for family in FAMILIES.values() if family.types]
+    rows = [_row(family.types, family) for family in FAMILIES.values() if family.types]
     numeric = resolve(OIDS["numeric"], _NUMERIC_12_2, {})
     delta = delta_name(numeric.arrow).replace("(12,2)", "(p,s)")
     rows.append(TypeDescription("numeric(p,s), p up to 38, s from 0 to p", delta, numeric.family.misfits))
@@ -110,7 +110,7 @@ def describe() -> list[TypeDescription]:
     ]
 
 
-def _row(names: Iterable[str], family: Family, note: str) -> TypeDescription:
+def _row(names: Iterable[str], family: Family, note: str = "") -> TypeDescription:
     sql_names = {builtin.name: builtin.sql_name for builtin in BUILTIN_TYPES.values()} | _TITLES
     misfits = "; ".join([family.misfits or _NONE, *([note] if note else [])])
     return TypeDescription(", ".join(sql_names[name] for name in names), delta_name(family.arrow), misfits)

@@ -112,6 +112,8 @@ def project_columns(
     Raises:
         CaptureError: a column's new type cannot hold a value, and the table has no column for rescued texts.
     """
+    if projection.is_identity:
+        return [contiguous(column) for column in columns], rescued
     texts = _texts(rescued)
     result, texts_by_column = [], dict[str, pa.Array]()
     each = zip(projection.numbers, projection.chains, projection.after, projection.given, strict=True)
@@ -298,7 +300,7 @@ def log_batches(data: pa.Buffer, task: LogTask, projection: Projection) -> Itera
     names = set(news.schema.names)
     values = [news.column(f"c{number}") for number in range(width)]
     rescued = news.column("rescued") if "rescued" in names else pa.nulls(rows, pa.string())
-    columns, texts = _projected(values, rescued, projection)
+    columns, texts = project_columns(values, rescued, rows, projection)
     unchanged = _none_unchanged(rows)
     if "unchanged" in names:
         unchanged = _named(news.column("unchanged"), labels_of(projection))
@@ -311,12 +313,6 @@ def log_batches(data: pa.Buffer, task: LogTask, projection: Projection) -> Itera
     whole = batch_of(arrays | {"unchanged": unchanged, "rescued": texts}, task.schema)
     for start in range(0, rows, OUTPUT_ROWS):
         yield whole.slice(start, OUTPUT_ROWS)
-
-
-def _projected(columns: list[pa.Array], rescued: pa.Array, projection: Projection) -> tuple[list[pa.Array], pa.Array]:
-    if projection.is_identity:
-        return columns, rescued
-    return project_columns(columns, rescued, len(rescued), projection)
 
 
 def _old_rows(
@@ -343,7 +339,7 @@ def _old_rows(
         values = [old.column(f"c{number}") for number in range(len(projection.before))]
         has_texts = "rescued" in old.schema.names
         rescued = old.column("rescued") if has_texts else pa.nulls(old.num_rows, pa.string())
-        before, before_texts = _projected(values, rescued, projection)
+        before, before_texts = project_columns(values, rescued, old.num_rows, projection)
         first = rows if len(deleted) else 0  # old rows of updates come behind the rows of deletes
         index[old.column("row").to_numpy()] = first + np.arange(old.num_rows)
         if len(deleted):
@@ -451,6 +447,7 @@ class OldLogRows:
         rescued, old_texts = without_old_texts(contiguous(rescued), self.task.before)
         old = contiguous(batch.column(self.before))
         fields = {field.name: part for field, part in zip(old.type, old.flatten(), strict=True)}
-        columns, old_texts = _projected([fields[name] for name in projection.before], old_texts, projection)
+        values = [fields[name] for name in projection.before]
+        columns, old_texts = project_columns(values, old_texts, batch.num_rows, projection)
         columns_by_place[self.before] = _rows_of(columns, self.task, old.is_null())
         return columns_by_place, rescued, old_texts

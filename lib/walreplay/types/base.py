@@ -61,7 +61,6 @@ class Family:
         types: the built-in types, by their names in pg_type.
         misfits: what of a value that is sent as such a type does not fit, for the documentation; empty if all values
             fit.  Only then no value is rescued.
-        note: on all values, for the documentation.
         inexact: where different values may be one in the column, how these are read, and the remedy for a key column
             (``{}``), for errors; None if all stay apart.
         keeps_apart: the built-in types whose different values stay different when they are read as this family; None
@@ -78,7 +77,6 @@ class Family:
     cast: Callable[[pa.Array, ColumnType], pa.Array] | None = None
     types: tuple[str, ...] = ()
     misfits: str = ""
-    note: str = ""
     limits: tuple[int, int] | None = None
     inexact: tuple[str, str] | None = None
     keeps_apart: frozenset[str] | None = frozenset()

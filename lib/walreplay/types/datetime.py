@@ -15,9 +15,12 @@
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from functools import partial
 from struct import Struct
 from typing import Final
+
+import numpy as np
 
 from walreplay.errors import ValueFormatError
 from walreplay.types.base import DoesNotFit, fixed_writer, malformed
@@ -151,15 +154,9 @@ def _days(text: str) -> int:
         raise _not_iso("date")
     if match[4]:
         year = 1 - year
-    if not 1 <= month <= 12 or not 1 <= day <= _month_days(year, month):
+    if not 1 <= month <= 12 or not 1 <= day <= monthrange(year, month)[1]:
         raise _not_iso("date")
     return days_from_civil(year, month, day)
-
-
-def _month_days(year: int, month: int) -> int:
-    if month == 2:
-        return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
-    return 30 if month in (4, 6, 9, 11) else 31
 
 
 def _not_iso(name: str) -> ValueFormatError:
@@ -214,14 +211,9 @@ def _time_of_day(name: str, micros: int) -> str:
 
 def _civil_text(days: int) -> tuple[str, str]:
     """Write the date of a day since 1970-01-01, and the suffix for its era (`` BC`` or nothing)."""
-    era, day_of_era = divmod(days + 719_468, 146_097)  # the days of 400 years, from March on
-    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    shifted = (5 * day_of_year + 2) // 153
-    month = (shifted + 2) % 12 + 1
-    year = 400 * era + year_of_era + (month <= 2)
-    written = f"{year if year > 0 else 1 - year:04d}-{month:02d}-{day_of_year - (153 * shifted + 2) // 5 + 1:02d}"
-    return written, "" if year > 0 else " BC"
+    written, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
+    year = int(written)  # 0 is 1 BC
+    return f"{year if year > 0 else 1 - year:04d}-{month}-{day}", "" if year > 0 else " BC"
 
 
 def _outside(name: str) -> ValueFormatError:

@@ -85,7 +85,7 @@ def element_of(column_type: ColumnType) -> ColumnType:
 
 # Texts in any type's form, read
 
-_NUMBER = re.compile(r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:e([+-]?[0-9]{1,9}))?", re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e([+-]?[0-9]{1,9}))?", re.IGNORECASE)
 _NOT_FINITE = re.compile(r"NaN|[+-]?Infinity", re.IGNORECASE)
 _LARGEST_EXPONENT: Final = 500
 """No number that a decimal can hold needs a larger one, and a larger one would be written out as so many digits."""
@@ -126,17 +126,9 @@ def _decimal(text: str, column_type: ColumnType) -> int:
 def _plain(text: str) -> str:
     """Write a number without an exponent or a plus sign, and with a digit in front of the point."""
     match = _NUMBER.fullmatch(text.strip())
-    if match is None:
+    if match is None or abs(int(match[1] or 0)) > _LARGEST_EXPONENT:
         raise DoesNotFit
-    sign, exponent = match[1].replace("+", ""), int(match[5] or 0)
-    if abs(exponent) > _LARGEST_EXPONENT:
-        raise DoesNotFit
-    whole, fraction = match[2] or "", match[3] or match[4] or ""
-    digits = whole + fraction
-    point = len(whole) + exponent
-    whole = digits[: max(point, 0)].ljust(point, "0") or "0"
-    fraction = digits[max(point, 0) :].rjust(len(digits) - point, "0") if point < len(digits) else ""
-    return f"{sign}{whole}.{fraction}" if fraction else sign + whole
+    return format(Decimal(match[0]), "f")
 
 
 def _float(text: str, column_type: ColumnType) -> float:

@@ -8,7 +8,7 @@ doubles, each written with its shortest exact digits.
 from __future__ import annotations
 
 import uuid
-from ipaddress import ip_interface
+from ipaddress import IPv6Address, ip_interface
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -18,7 +18,6 @@ from walreplay.types.numbers import double_text
 from walreplay.types.text import decode_text
 
 _ADDRESS: Final = Struct("!BBBB")  # Family, network bits, 1 for cidr, length of the address
-_WORDS: Final = Struct("!8H")
 
 _FAMILY_4: Final = 2
 _FAMILY_6: Final = 3
@@ -65,26 +64,11 @@ def _dotted(address: bytes) -> str:
 
 
 def _colons(address: bytes) -> str:
-    """Write an IPv6 address; the first of the longest runs of zeros is left out."""
-    words = _WORDS.unpack(address)
-    start, length = _longest_zeros(words)
-    if length < 2:  # one word of zeros is written
-        return ":".join(f"{word:x}" for word in words)
-    if start == 0 and (length == 6 or (length == 5 and words[5] == 0xFFFF)):  # an IPv4 address inside
-        return ("::ffff:" if length == 5 else "::") + _dotted(address[12:])
-    left, right = words[:start], words[start + length :]
-    return ":".join(f"{word:x}" for word in left) + "::" + ":".join(f"{word:x}" for word in right)
-
-
-def _longest_zeros(words: tuple[int, ...]) -> tuple[int, int]:
-    best = (0, 0)
-    start = 0
-    for position, word in enumerate((*words, 1)):  # the 1 ends a run at the end
-        if word:
-            if position - start > best[1]:
-                best = (start, position - start)
-            start = position + 1
-    return best
+    """Write an IPv6 address; one that has an IPv4 address inside ends with that."""
+    head, mapped = address[:12], bytes(10) + b"\xff\xff"
+    if head == mapped or (head == bytes(12) and address[12:14] != b"\0\0"):
+        return ("::ffff:" if head == mapped else "::") + _dotted(address[12:])
+    return str(IPv6Address(address))
 
 
 unsigned_text: Final = fixed_writer(Struct("!I"), "oid or xid")

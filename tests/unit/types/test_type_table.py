@@ -1,13 +1,10 @@
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from support.type_table import BEGIN, END, delta_name, describe, documented_types, main, renewed
 from walreplay.types import resolve
-from walreplay.types.base import FAMILIES
 from walreplay.types.builtin import BUILTIN_TYPES
-from walreplay.types.families import BINARY
 
 PAGE = Path(__file__).parents[3] / "docs" / "types.md"
 
@@ -28,12 +25,6 @@ def test_the_types_of_one_row_become_the_same():
             continue
         found = [delta for title, delta in by_title.items() if builtin.sql_name in title.split(", ")]
         assert found == [delta_name(resolve(oid, -1, {}).arrow)], builtin.sql_name
-
-
-def test_a_familys_row_has_its_note(monkeypatch):
-    monkeypatch.setitem(FAMILIES, "binary", BINARY)
-    replace(BINARY, note="as sent")
-    assert ("bytea", "binary", "all values fit; as sent") in describe()
 
 
 def test_a_page_is_written_anew_between_its_marks_alone(tmp_path):
