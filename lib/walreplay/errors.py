@@ -1,11 +1,7 @@
 """One base error.  Each error says where it happened and what to do.
 
 An error's text never holds a cell value: rows are the user's data, and errors end up in logs and tickets.  Names, LSNs,
-offsets and counts may be in it.
-
-Text that is safe to show: control characters, line breaks and invisible characters are escaped.
-
-Names come from captures, folders and configurations, and may hold anything.
+offsets and counts may be in it.  Names come from captures and configurations, and may hold anything: see `visible`.
 """
 
 from __future__ import annotations

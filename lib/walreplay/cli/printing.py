@@ -121,7 +121,7 @@ def write_report(output: Screen, report: RunReport) -> None:
             f"in {report.seconds:.1f} s{_WRITTEN.get(report.writer or '', '')}"
         )
     if report.applied_lsn is not None:
-        output.line(f"applied up to LSN {format_lsn(report.applied_lsn)}{_committed(report.applied_commit_ts)}")
+        output.line(f"applied up to {_reached(report)}")
     headers = ("table", "action", "changes", "inserted", "updated", "deleted", "version", "seconds")
     _write_section(
         output, headers, [(table.name, _action(table), *values_of(table, headers[2:])) for table in report.tables]
@@ -215,8 +215,7 @@ def write_status(output: Screen, status: TargetStatus) -> None:
     if status.applied_lsn is None:
         output.line(f"{status.target}: nothing has been applied yet")
     else:
-        when = _committed(status.applied_commit_ts)
-        output.line(f"{status.target}: applied up to LSN {format_lsn(status.applied_lsn)}{when}")
+        output.line(f"{status.target}: applied up to {_reached(status)}")
     if status.at_work is not None:
         run = status.at_work
         who = f"{run.user} on {run.host} (process {run.pid}, since {_time(run.since)})"
@@ -269,7 +268,7 @@ def write_verification(output: Screen, report: VerifyReport) -> None:
         f"{equal:,} of {_counted(len(report.tables), 'table')} of {report.target} equal to {report.against} "
         f"({report.captures}) in {report.seconds:.1f} s"
     )
-    output.line(f"compared at LSN {format_lsn(report.applied_lsn)}{_committed(report.applied_commit_ts)}")
+    output.line(f"compared at {_reached(report)}")
     output.pictures(report)
     names = ("name", "result", "rows", "missing", "extra", "changed")
     worst = ("different", "not compared", "left out", "equal")
@@ -288,9 +287,7 @@ def write_verification(output: Screen, report: VerifyReport) -> None:
 
 def write_cut(output: Screen, cut: Cut) -> None:
     """Write which version of each table belongs to a run, and how to read it."""
-    up_to = "nothing was applied yet"
-    if cut.applied_lsn is not None:
-        up_to = f"applied up to LSN {format_lsn(cut.applied_lsn)}{_committed(cut.applied_commit_ts)}"
+    up_to = "nothing was applied yet" if cut.applied_lsn is None else f"applied up to {_reached(cut)}"
     output.line(f"{cut.target}, run {cut.run}: {up_to}")
     if cut.tables:
         rows = [(table.name, table.version, table.location) for table in cut.tables]
@@ -327,8 +324,9 @@ def _time(time: datetime | None) -> str | None:
     return None if time is None else time.isoformat(sep=" ", timespec="seconds")
 
 
-def _committed(time: datetime | None) -> str:
-    return "" if time is None else f", committed at {_time(time)}"
+def _reached(record: RunReport | TargetStatus | VerifyReport | Cut) -> str:
+    committed = "" if record.applied_commit_ts is None else f", committed at {_time(record.applied_commit_ts)}"
+    return f"LSN {_lsn(record.applied_lsn)}{committed}"
 
 
 # Maintenance, indexes, forecasts and audits

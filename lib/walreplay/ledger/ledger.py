@@ -6,11 +6,8 @@ history: appended to (`append_once`), but never read to begin a run.
 
 A run is first ``planned`` (its plan is in ``state``, some tables may have its commit), then ``applied``.
 
-A run takes the lock (`walreplay.ledger.state`) by a conditional change of the row, so that Delta's optimistic
-concurrency decides between two runs.  The write that ends a run releases it.  No write of the row succeeds for a run
-that does not hold it.  In a target's first run the row exists, ``new``, before there is a plan.
-
-Each change is one commit with a condition (`walreplay.writing.by_statements.OneRow`).
+Each change of the row is one commit with a condition (`walreplay.writing.by_statements.OneRow`): that of the lock, see
+`walreplay.ledger.state`.  The write that ends a run releases the lock.
 """
 
 from __future__ import annotations

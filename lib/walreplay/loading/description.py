@@ -53,17 +53,13 @@ class Description:
 
     @classmethod
     def of(
-        cls,
-        relations: Iterable[Relation],
-        types: Iterable[Type],
-        rows: Mapping[int, int] | None = None,
-        row_filters: Mapping[int, str] | None = None,
+        cls, relations: Iterable[Relation], types: Iterable[Type], row_filters: Mapping[int, str] | None = None
     ) -> Description:
         """Make one of the stream's messages."""
         by_name: dict[str, tuple[Relation, ...]] = {}
         for relation in relations:
             by_name[relation.qualified_name] = (*by_name.get(relation.qualified_name, ()), relation)
-        return cls(by_name, tuple(types), rows or {}, row_filters or {})
+        return cls(by_name, tuple(types), row_filters=row_filters or {})
 
     def relation(self, name: str) -> Relation:
         """Return a table's relation.
@@ -125,7 +121,7 @@ def read_description(text: str, path: str) -> Description:
         raise ConfigError("a table is described twice", path=path, remedy="Describe one database, once")
     if not rows.keys() <= {relation.oid for relation in relations}:
         raise ConfigError("rows are counted of a table that is not described", path=path, remedy=HOW_TO_DESCRIBE)
-    return replace(Description.of(relations, types.values(), rows, row_filters), emptied=emptied)
+    return replace(Description.of(relations, types.values(), row_filters), rows=rows, emptied=emptied)
 
 
 def write_description(relations: Iterable[Relation], of: Description) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -35,25 +35,10 @@ def exported_snapshot(address: Address, patience: float) -> Iterator[Snapshot]:
     """
     lock_timeout = f"-c lock_timeout={int(1000 * max(patience, LEAST_PATIENCE))}"
     try:
-        stream = Stream(_dsn(address), lambda: False, lock_timeout)
+        with closing(Stream(_dsn(address), lambda: False, lock_timeout)) as stream:
+            yield stream.create_slot(f"walreplay_verify_{uuid.uuid4().hex[:16]}", temporary=True)
     except SessionError as error:
         raise _refused(address, error) from None
-    try:
-        try:
-            snapshot = stream.create_slot(f"walreplay_verify_{uuid.uuid4().hex[:16]}", temporary=True)
-        except SessionError as error:
-            if error.sqlstate == _LOCK_NOT_AVAILABLE:
-                raise TargetError(
-                    "a transaction that was open when the snapshot was asked for does not end, and the server waits "
-                    "for it",
-                    path=address.shown,
-                    remedy="End it: the oldest xact_start of pg_stat_activity, or prepared of pg_prepared_xacts; or "
-                    "wait longer by --wait",
-                ) from None
-            raise _refused(address, error) from None
-        yield snapshot
-    finally:
-        stream.close()
 
 
 def _dsn(address: Address) -> str:
@@ -66,6 +51,13 @@ def _dsn(address: Address) -> str:
 
 
 def _refused(address: Address, error: SessionError) -> TargetError:
+    if error.sqlstate == _LOCK_NOT_AVAILABLE:
+        return TargetError(
+            "a transaction that was open when the snapshot was asked for does not end, and the server waits for it",
+            path=address.shown,
+            remedy="End it: the oldest xact_start of pg_stat_activity, or prepared of pg_prepared_xacts; or wait "
+            "longer by --wait",
+        )
     return TargetError(
         f"the server has given no snapshot: {error}",
         path=address.shown,
