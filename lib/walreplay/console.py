@@ -29,6 +29,7 @@ from walreplay.errors import visible, visible_json
 from walreplay.progress import LOGGER, Progress
 
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_SILENCE: Final = 10.0  # seconds of a stage without a line, after which there is one
 _LONGER: Final = 1.5  # the factor by which the silence between two lines of a stage grows
 _LONGEST: Final = 6  # so many times the first silence is the longest
 _TIME_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
@@ -177,17 +178,12 @@ class BarProgress(Progress):
 
 
 class LineProgress(Progress):
-    """For logs: a line at the end of each stage, and now and then what a long stage is at.
+    """For logs: a line at the end of each stage, and now and then what a long stage is at."""
 
-    Args:
-        silence: seconds of a stage without a line after which there is one; they become longer with each.
-    """
-
-    def __init__(self, stream: TextIO, silence: float = 10.0) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._output = Screen(stream)
         self._rate = Rate()
         self._lock = threading.Lock()
-        self._silence = silence
         self._ended: threading.Event | None = None
         self._name = self._doing = ""
         self._count = 0
@@ -210,12 +206,12 @@ class LineProgress(Progress):
 
     def _tell(self, ended: threading.Event) -> None:
         """Show what a stage is at, until it has ended."""
-        silence = self._silence
+        silence = _SILENCE
         while not ended.wait(silence):
             with self._lock:
                 if not ended.is_set():  # it may have ended while this waited for the lock
                     self._output.line(self._so_far())
-            silence = min(silence * _LONGER, self._silence * _LONGEST)
+            silence = min(silence * _LONGER, _SILENCE * _LONGEST)
 
     def _so_far(self) -> str:
         count = f" {self._count:,} of {self._total:,}" if self._total else ""

@@ -315,10 +315,7 @@ def _words(paths: Sequence[str]) -> list[_Word]:
 
 def _shared_folder(paths: Iterable[str]) -> int:
     """Return the length of the folders that paths have in common."""
-    first, last = min(paths, default=""), max(paths, default="")  # what these two share all paths share
-    pairs = enumerate(zip(first, last, strict=False))
-    length = next((index for index, (left, right) in pairs if left != right), len(first))
-    return first.rfind("/", 0, length) + 1
+    return os.path.commonprefix(list(paths)).rfind("/") + 1  # noqa: RUF071 - it is cut behind a slash
 
 
 def _series(reading: _Reading, words: Iterable[_Word]) -> Iterator[tuple[list[_Number], _Write]]:

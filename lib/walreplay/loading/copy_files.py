@@ -145,13 +145,7 @@ def _pieces(content: bytes | memoryview, start: int, stop: int | None) -> Iterat
 def _joined(parts: Sequence[memoryview | NDArray[np.uint8]], size: int, path: str) -> NDArray[np.uint8]:
     if size > MAX_ROW_BYTES:
         raise NotSupported("a row has more than 2 GiB, or has no end", path=path, remedy=_DAMAGED)
-    buf = np.empty(size + SLACK, np.uint8)
-    filled = 0
-    for part in parts:
-        buf[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
-        filled += len(part)
-    buf[size:] = 0
-    return buf
+    return np.concatenate([*(np.frombuffer(part, np.uint8) for part in parts), np.zeros(SLACK, np.uint8)])
 
 
 class _Splitter:

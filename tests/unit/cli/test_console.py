@@ -194,9 +194,10 @@ def test_the_display_has_what_is_read_so_far(kind):
     assert "1.0 MiB of 4.0 MiB read, " in shown(stream)
 
 
-def test_a_stage_that_takes_long_says_what_it_is_at():
+def test_a_stage_that_takes_long_says_what_it_is_at(monkeypatch):
+    monkeypatch.setattr("walreplay.console._SILENCE", 0.01)
     stream = io.StringIO()
-    progress = LineProgress(stream, silence=0.01)
+    progress = LineProgress(stream)
     progress.stage("apply", 4)
     progress.doing("s.first\x1b")
     progress.advance(3)
