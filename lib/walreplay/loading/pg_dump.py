@@ -178,30 +178,23 @@ class _Toc:
             self._int()
         for _ in range(7):
             self._int()  # when it was made
-        for _ in range(3):
-            self._text()  # the database, the server's version and pg_dump's
+        self._texts(3)  # the database, the server's version and pg_dump's
         for _ in range(self._int()):
             section = self._entry()
             if section is not None:
                 yield section
 
     def _entry(self) -> Section | None:
-        self._int()
+        self._int()  # the entry's id
         has_data = self._int()
-        self._text()
-        self._text()
-        name, kind = self._text(), self._text()
-        self._int()
-        self._text()
-        self._text()
-        copy, namespace = self._text(), self._text()
-        self._text()
+        _, _, name, kind = self._texts(4)  # the oids of its kind and its own
+        self._int()  # the section
+        _, _, copy, namespace, _ = self._texts(5)  # how it is made and dropped; its tablespace
         if self._version >= _ACCESS_METHOD:
             self._text()
         if self._version >= _RELATION_KIND:
             self._int()
-        self._text()
-        self._text()
+        self._texts(2)  # the owner, and whether rows have OIDs
         while self._text() is not None:
             pass  # what it depends on
         file = self._text()
@@ -226,6 +219,9 @@ class _Toc:
         negative = self._byte()  # the sign stands in front, as a byte of its own
         value = sum(self._byte() << 8 * place for place in range(self._int_size))  # the lowest byte first
         return -value if negative else value
+
+    def _texts(self, count: int) -> list[str | None]:
+        return [self._text() for _ in range(count)]
 
     def _text(self) -> str | None:
         size = self._int()
