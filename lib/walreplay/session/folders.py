@@ -1,7 +1,8 @@
 """Folders that the driver and the workers reach by themselves: mounted ones, and prefixes of an object store.
 
 A folder is handed to tasks, so it can be pickled.  `MountedFolder` is at the same path on all machines.  `StoreFolder`
-is opened by `pyarrow.fs`, with the options that the driver has found (`walreplay.session.reach`).
+is opened by `pyarrow.fs`, with the options that the driver has found (`walreplay.session.reach`).  Both have the same
+methods (`Folder`), which raise OSError as files do: FileNotFoundError if a file that is read does not exist.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import shutil
 import threading
 import time
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -102,79 +102,8 @@ class Listed:
     changed: int
 
 
-class Folder(ABC):
-    """A folder, whose files have simple names.
-
-    Methods raise OSError as files do: FileNotFoundError if a file that is read does not exist.
-    """
-
-    is_far: ClassVar[bool]
-    """Each request takes so long that what is wanted together is best read together."""
-
-    @property
-    @abstractmethod
-    def uri(self) -> str:
-        """The folder's place as Spark names it."""
-
-    @abstractmethod
-    def inside(self, path: str) -> Folder:
-        """Return a folder inside this one.
-
-        Args:
-            path: its path from here; empty for this one.
-        """
-
-    @abstractmethod
-    def make(self) -> None:
-        """Make the folder and those above it, where there are such things as folders."""
-
-    @abstractmethod
-    def create(self, name: str) -> pa.NativeFile:
-        """Begin to write a file, in a folder that was made; it is there once it is closed."""
-
-    @abstractmethod
-    def put(self, name: str, data: bytes) -> None:
-        """Write a small file, which is there whole or not at all."""
-
-    @abstractmethod
-    def open(self, name: str) -> pa.NativeFile:
-        """Open a file to read some of it; a small one of a store is read at once."""
-
-    @abstractmethod
-    def read(self, name: str) -> bytes:
-        """Read a file."""
-
-    @abstractmethod
-    def names(self) -> list[str]:
-        """Return the names of the files and folders inside, in no order; none if there is no such folder."""
-
-    @abstractmethod
-    def listed(self) -> list[Listed]:
-        """Return the files inside, in no order; none if there is no such folder."""
-
-    @abstractmethod
-    def changed_at(self, name: str) -> float | None:
-        """Return when a folder inside was last changed (seconds since 1970); None if it does not exist."""
-
-    @abstractmethod
-    def delete(self, *names: str) -> None:
-        """Delete files, as far as they exist."""
-
-    @abstractmethod
-    def delete_all(self) -> None:
-        """Delete the folder and all that is in it, if it exists."""
-
-    @abstractmethod
-    def delete_empty(self) -> None:
-        """Delete the folder if nothing is in it."""
-
-    def uri_of(self, name: str) -> str:
-        """Return a file's place as Spark names it."""
-        return f"{self.uri}/{name}"
-
-
 @dataclass(frozen=True, slots=True)
-class MountedFolder(Folder):
+class MountedFolder:
     """A folder that is mounted at the same path on all machines.
 
     Attributes:
@@ -182,6 +111,7 @@ class MountedFolder(Folder):
     """
 
     is_far: ClassVar[bool] = False
+    """Each request takes so long that what is wanted together is best read together."""
 
     path: str
     scheme: str = "file:"
@@ -191,8 +121,12 @@ class MountedFolder(Folder):
         """The folder's place as Spark names it."""
         return f"{self.scheme}{self.path}"
 
+    def uri_of(self, name: str) -> str:
+        """Return a file's place as Spark names it."""
+        return f"{self.uri}/{name}"
+
     def inside(self, path: str) -> MountedFolder:
-        """Return a folder inside this one."""
+        """Return a folder inside this one, by its path from here; an empty one is this folder's."""
         return MountedFolder(str(Path(self.path, path)), self.scheme)
 
     def make(self) -> None:
@@ -200,7 +134,7 @@ class MountedFolder(Folder):
         Path(self.path).mkdir(parents=True, exist_ok=True)
 
     def create(self, name: str) -> pa.NativeFile:
-        """Begin to write a file."""
+        """Begin to write a file, in a folder that was made; it is there once it is closed."""
         return pa.OSFile(str(Path(self.path, name)), "wb")
 
     def put(self, name: str, data: bytes) -> None:
@@ -210,7 +144,7 @@ class MountedFolder(Folder):
         path.replace(whole)  # at once: readers see no half of it
 
     def open(self, name: str) -> pa.NativeFile:
-        """Open a file."""
+        """Open a file to read some of it."""
         return pa.OSFile(str(Path(self.path, name)), "rb")
 
     def read(self, name: str) -> bytes:
@@ -218,14 +152,14 @@ class MountedFolder(Folder):
         return Path(self.path, name).read_bytes()
 
     def names(self) -> list[str]:
-        """Return the names of the files and folders inside."""
+        """Return the names of the files and folders inside, in no order; none if there is no such folder."""
         try:
             return os.listdir(self.path)  # noqa: PTH208 - in a log with many files it takes a fifth of iterdir's time
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def listed(self) -> list[Listed]:
-        """Return the files inside."""
+        """Return the files inside, in no order; none if there is no such folder."""
         files = []
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path) as entries:
             for entry in entries:
@@ -236,7 +170,7 @@ class MountedFolder(Folder):
         return files
 
     def changed_at(self, name: str) -> float | None:
-        """Return when a folder inside was last changed; None for none, or for a file."""
+        """Return when a folder inside was last changed (seconds since 1970); None for none, or for a file."""
         path = Path(self.path, name)
         try:
             return path.stat().st_mtime if path.is_dir() else None
@@ -249,7 +183,7 @@ class MountedFolder(Folder):
             Path(self.path, name).unlink(missing_ok=True)
 
     def delete_all(self) -> None:
-        """Delete the folder and all that is in it."""
+        """Delete the folder and all that is in it, if it exists."""
         with suppress(FileNotFoundError):
             shutil.rmtree(self.path)
 
@@ -260,7 +194,7 @@ class MountedFolder(Folder):
 
 
 @dataclass(frozen=True, slots=True)
-class StoreFolder(Folder):
+class StoreFolder:
     """A prefix of an object store.
 
     Attributes:
@@ -282,6 +216,10 @@ class StoreFolder(Folder):
         """The folder's place as Spark names it."""
         _, _, rest = self.path.partition("/")
         return f"{self.scheme}://{self.bucket}/{rest}".rstrip("/")
+
+    def uri_of(self, name: str) -> str:
+        """Return a file's place as Spark names it."""
+        return f"{self.uri}/{name}"
 
     @property
     def system(self) -> fs.FileSystem:
@@ -381,6 +319,9 @@ class StoreFolder(Folder):
 
     def _of(self, name: str) -> str:
         return f"{self.path}/{name}"
+
+
+Folder: TypeAlias = MountedFolder | StoreFolder
 
 
 def reason_of(error: OSError) -> str:
