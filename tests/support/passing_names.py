@@ -75,7 +75,7 @@ class Mirror:
 
     def run(self, files: Mapping[str, bytes], *, guessing: bool) -> None:
         """Apply what is new."""
-        planned = plan_run(files, self.stored, guessing=guessing, wants_origin=self.settings.wants_origin)
+        planned = plan_run(files, self.stored, guessing=guessing, wants_origin=self.settings.origins.wants)
         if planned is None:
             return
         plan = planned.plan
@@ -150,7 +150,7 @@ def expected(transactions: Sequence[Transaction], settings: Settings, load: Load
             if not settings.wants_table(relation.namespace, relation.name):
                 continue
             holders[name], last[oid] = oid, name
-            if settings.wants_origin(one.origin) and not settings.skips(op):
+            if settings.origins.wants(one.origin) and not settings.skips(op):
                 written.add(oid)
     shown = {name: oid for name, oid in holders.items() if oid in written and last[oid] == name}
     return Places(shown, written - set(shown.values()))

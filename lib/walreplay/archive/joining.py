@@ -102,7 +102,7 @@ class Joining:
     ) -> None:
         settings = archive.settings
         self.stitch = Stitch(
-            resume, wants_origin=settings.wants_origin, allow_gaps=lenient, announcements=settings.announcements
+            resume, wants_origin=settings.origins.wants, allow_gaps=lenient, announcements=settings.announcements
         )
         session = 0 if resume is None else resume.place.session
         self.stitch.state.duplicate_files.indexed = sessions_of(archive.files[: len(rows)], rows, session)

@@ -1,12 +1,6 @@
 """The configuration's keys: checks of single values, their types, shared models, and errors that name the place.
 
-- Checks beyond a key's type raise a ValueError, to which pydantic adds the place.
-- `check_properties`: which Delta properties a mirror table may have, and their values.
-- The types of keys: the words, lists and mappings that are allowed.
-- `StrictModel`, the base of all models.
-- `validated` checks values against a model: where the first problems are, and what was expected there.
-
-All of it is checked before anything is read or written.
+Checks beyond a key's type raise a ValueError, to which pydantic adds the place.
 """
 
 from __future__ import annotations
@@ -15,7 +9,6 @@ import difflib
 import re
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
@@ -26,15 +19,10 @@ from walreplay.errors import ConfigError
 from walreplay.names import Output
 from walreplay.protocol.framing import Framing
 from walreplay.types.names import type_named
-from walreplay.types.text import codec_of
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
-_EVERY_ORIGIN: Final = "any"
-
 _MOST_CLUSTERING: Final = 4
-
-_NO_OPERATION: Final = "none"
 
 
 def each_once(what: str) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
@@ -50,7 +38,7 @@ def each_once(what: str) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
 
 def check_origins(names: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse ``any``, which is no origin's name."""
-    if any(name.lower() == _EVERY_ORIGIN for name in names):
+    if any(name.lower() == "any" for name in names):
         raise ValueError("any is no origin's name: leave the list out to have the changes of all of them")
     return names
 
@@ -83,7 +71,7 @@ def expression(text: str) -> re.Pattern[str]:
 def check_operations(value: Any) -> Any:
     """Accept Debezium's form too: one text, separated by commas, and ``none``."""
     names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
-    if isinstance(names, (list, tuple)) and _NO_OPERATION in names:
+    if isinstance(names, (list, tuple)) and "none" in names:
         if len(names) > 1:
             raise ValueError("none stands alone: it skips nothing")  # as Debezium's skipped.operations
         return []
@@ -138,23 +126,11 @@ def defaults_of(value: Any) -> Any:
     """Return PostgreSQL's text for defaults that YAML reads as a boolean or a whole number."""
     if not isinstance(value, Mapping):
         return value
-    texts = {}
-    for name, scalar in value.items():
-        if isinstance(scalar, bool):
-            scalar = "t" if scalar else "f"
-        elif isinstance(scalar, int):
-            scalar = str(scalar)
-        elif not isinstance(scalar, str):
+    texts = {name: _text(scalar, "t", "f") for name, scalar in value.items()}
+    for name, text in texts.items():
+        if not isinstance(text, str):
             raise ValueError(f"{name!r} has a value that is no text: write it in quotes, as PostgreSQL shows it")
-        texts[name] = scalar
     return texts
-
-
-def check_type(name: str) -> str:
-    """Refuse what is no type's name."""
-    with _as_problem_of_this_key():
-        type_named(name)
-    return name
 
 
 def check_folder(place: str) -> str:
@@ -164,20 +140,17 @@ def check_folder(place: str) -> str:
     return place
 
 
-def check_encoding(name: str) -> str:
-    """Refuse what is no encoding of PostgreSQL's."""
-    with _as_problem_of_this_key():
-        codec_of(name)
-    return name
+def named_as(read: Callable[[str], object]) -> Callable[[str], str]:
+    """Return the check that refuses a name that ``read`` raises a ConfigError for."""
 
+    def check(name: str) -> str:
+        try:
+            read(name)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None  # pydantic knows the place of a ValueError, and of no other
+        return name
 
-@contextmanager
-def _as_problem_of_this_key() -> Iterator[None]:
-    # pydantic knows the place of a ValueError, and of no other.
-    try:
-        yield
-    except ConfigError as error:
-        raise ValueError(str(error)) from None
+    return check
 
 
 def same_columns(name: str, renames: Iterable[tuple[str, str]]) -> frozenset[str]:
@@ -252,12 +225,12 @@ def texts_of(value: Any) -> Any:
     """Return a property's text for values that YAML reads as a boolean or a number, such as true and 10."""
     if not isinstance(value, Mapping):
         return value
-    return {name: _text(scalar) for name, scalar in value.items()}
+    return {name: _text(scalar, "true", "false") for name, scalar in value.items()}
 
 
-def _text(value: Any) -> Any:
+def _text(value: Any, true: str, false: str) -> Any:
     if isinstance(value, bool):
-        return str(value).lower()
+        return true if value else false
     return str(value) if isinstance(value, int) else value
 
 
@@ -352,7 +325,7 @@ Outputs = Annotated[
 
 AddedDefaults = Annotated[dict[Name, str], Field(min_length=1), BeforeValidator(defaults_of)]
 
-TypeOverrides = Annotated[dict[Name, Annotated[Name, AfterValidator(check_type)]], Field(min_length=1)]
+TypeOverrides = Annotated[dict[Name, Annotated[Name, AfterValidator(named_as(type_named))]], Field(min_length=1)]
 
 
 TableProperties = Annotated[dict[Name, str], AfterValidator(check_properties), BeforeValidator(texts_of)]
@@ -383,8 +356,6 @@ class StrictModel(BaseModel):
 _Place = tuple[int | str, ...]
 
 M = TypeVar("M", bound=BaseModel)
-
-_SECRET: Final = "column_mask_salt"
 
 # pydantic names Python's types; the user writes YAML.
 _EXPECTED: Final = {
@@ -434,7 +405,7 @@ def _explain(detail: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, st
     expected = _EXPECTED.get(kind) or str(detail["msg"]).removeprefix("Value error, ")
     expected = expected.replace("Input should be", "must be", 1)
     # No message shows the salt.
-    if isinstance(value, (str, int, float)) and kind != "value_error" and place[:1] != (_SECRET,):
+    if isinstance(value, (str, int, float)) and kind != "value_error" and place[:1] != ("column_mask_salt",):
         expected = f"{expected}, not {value!r}"
     # YAML 1.1 reads no, on, 010 and 2024-01-01 as something else than text.
     remedy = "Put the name in quotes" if kind == "string_type" and isinstance(value, (bool, int, float)) else None

@@ -7,7 +7,7 @@ comes first (`inherited`).  `Narrowed` is a part of the tables or outputs: what 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, model_validator
@@ -38,7 +38,6 @@ from walreplay.config.keys import (
     TrackedColumns,
     TypeChangePolicy,
     TypeOverrides,
-    check_encoding,
     check_expressions,
     check_folder,
     check_renames,
@@ -46,6 +45,7 @@ from walreplay.config.keys import (
     check_schema_template,
     check_table_name,
     expression,
+    named_as,
     same_columns,
     validated,
 )
@@ -78,10 +78,6 @@ class Narrowed:
     def wants(self, name: str) -> bool:
         """Return whether a table is wanted, by its ``schema.table``."""
         return self.tables is None or expression(self.tables).fullmatch(name) is not None
-
-    def wants_relation(self, oid: int) -> bool:
-        """Return whether a relation is wanted."""
-        return self.oids is None or oid in self.oids
 
     def wants_output(self, output: Output) -> bool:
         """Return whether an output is wanted."""
@@ -221,13 +217,6 @@ class TableSettings(TableOptions):
         """The schema and the name that the mirror table has."""
         return self.destination_schema or self.source_schema, self.destination_table or self.source_table
 
-    def type_options(self, common: TypeOptions) -> TypeOptions:
-        """Return the options of this table, an overridden column under whichever of its names."""
-        given = self.type_overrides or {}
-        # An override holds under all names of its column, but one that lists the very name comes first.
-        by_name = {name: kind for listed, kind in given.items() for name in sorted(same_columns(listed, self.renames))}
-        return replace(common, overrides=tuple({**by_name, **given}.items()))
-
     def added_default(self, name: str) -> str | None:
         """Return what rows that are older than a column have in it, under whichever of its names it is listed."""
         given = self.added_defaults or {}
@@ -290,7 +279,7 @@ class SourceOptions(TableOptions):
     """Glob of the capture files' names; None takes every file."""
     file_order: OrderName = "natural"
     """The order of the files in the stream: see `walreplay.listing.sort_key`."""
-    source_encoding: Annotated[Name, AfterValidator(check_encoding)] = "UTF8"
+    source_encoding: Annotated[Name, AfterValidator(named_as(codec_of))] = "UTF8"
     """The client_encoding that the captures were recorded with, by PostgreSQL's name."""
     origin_include_list: OriginNames | None = None
     """Whose changes are wanted, by replication origin."""
@@ -459,11 +448,7 @@ class Settings(SourceOptions):
 
     def wants_relation(self, oid: int) -> bool:
         """Return whether a relation is wanted, as far as its oid decides that, and not its name."""
-        return self._narrowed.wants_relation(oid)
-
-    def wants_origin(self, origin: str | None) -> bool:
-        """Return whether the changes of a replication origin are wanted; None: made on the server itself."""
-        return self.origins.wants(origin)
+        return self._narrowed.oids is None or oid in self._narrowed.oids
 
     @property
     def origins(self) -> Origins:
@@ -501,15 +486,16 @@ class Settings(SourceOptions):
         options = self.options_of(schema, table)
         names = options.outputs
         if options.scd_type == 2:
-            # Scd_type 2: a history in place of the mirror.
-            names = tuple("history" if name == "mirror" else name for name in names)
+            names = tuple("history" if name == "mirror" else name for name in names)  # it takes the mirror's place
         return tuple(output for output in Output if output.value in names and self._narrowed.wants_output(output))
 
     def type_options(self, schema: str, table: str) -> TypeOptions:
-        """Return how the values of a source table are read."""
-        common = TypeOptions(self.decimal_handling_mode)
+        """Return how the values of a source table are read, an overridden column under whichever of its names."""
         options = self.table(schema, table)
-        return common if options is None else options.type_options(common)
+        given, renames = ({}, ()) if options is None else (options.type_overrides or {}, options.renames)
+        # An override holds under all names of its column, but one that lists the very name comes first.
+        by_name = {name: kind for listed, kind in given.items() for name in sorted(same_columns(listed, renames))}
+        return TypeOptions(self.decimal_handling_mode, tuple({**by_name, **given}.items()))
 
     @property
     def source_codec(self) -> str:

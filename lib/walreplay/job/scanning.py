@@ -286,7 +286,7 @@ class Scanning:
         self._framing = None if settings.framing == "auto" else Framing(settings.framing)
         self._stitch = Stitch(
             reading.resume,
-            wants_origin=settings.wants_origin,
+            wants_origin=settings.origins.wants,
             allow_gaps=settings.allow_gaps,
             until=until,
             announcements=settings.announcements,

@@ -198,12 +198,12 @@ def test_gaps_can_be_allowed_afterwards(write):
 )
 def test_changes_are_wanted_by_their_origin(origins, wanted):
     settings = Settings.from_mapping(origins)
-    assert [origin for origin in (None, "node_a", "node_b") if settings.wants_origin(origin)] == wanted
+    assert [origin for origin in (None, "node_a", "node_b") if settings.origins.wants(origin)] == wanted
 
 
 def test_the_word_for_no_origin_is_never_an_origins_name():
-    assert not Settings.from_mapping({"origin_include_list": ["none"]}).wants_origin("none")
-    assert Settings.from_mapping({"origin_exclude_list": ["none"]}).wants_origin("none")
+    assert not Settings.from_mapping({"origin_include_list": ["none"]}).origins.wants("none")
+    assert Settings.from_mapping({"origin_exclude_list": ["none"]}).origins.wants("none")
 
 
 def test_settings_travel_to_executors(write):

@@ -68,7 +68,7 @@ def test_a_source_has_what_is_common_and_what_is_its_own(write: Callable[[str], 
     eu, us = found.of("eu"), source_settings(write(LAKE), "us")
     assert (eu.file_order, eu.file_pattern) == ("modified", None)
     assert (us.file_order, us.file_pattern) == ("path", "*.bin")
-    assert [[one.wants_origin(origin) for origin in (None, "node_a", "node_b")] for one in (eu, us)] == [
+    assert [[one.origins.wants(origin) for origin in (None, "node_a", "node_b")] for one in (eu, us)] == [
         [True, True, False],
         [True, False, False],
     ]
