@@ -73,7 +73,7 @@ def decoded(plan: Plan, files: Files) -> Rows:
 
 
 def listed(plan: Plan) -> list[Label]:
-    return [(one.kind, one.xid, one.gid) for one in plan.open_transactions]
+    return [(one.kind, one.xid, one.gid) for one in plan.resume.open_transactions]
 
 
 def difference(got: Rows, expected: Rows) -> str:

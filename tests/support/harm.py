@@ -185,7 +185,7 @@ class Whole:
             number = bisect_right(self.ends, harm.size, key=lambda end: end[0])
             upto = self.ends[number - 1][1] if number else -1
         expected = [row for row in was.rows if row[0] <= upto]
-        waits = plan.torn is not None or len(plan.open_transactions) > 0
+        waits = plan.torn is not None or len(plan.resume.open_transactions) > 0
         if plan.upto_lsn < upto and expected[: len(got.rows)] == got.rows and waits:
             return WAITING if harm.behind <= self.last else RIGHT
         if got.rows == expected:

@@ -1,11 +1,10 @@
 """Bytes or transactions that come twice, and captures of another server.
 
-- `check_copies`: a server sends transactions again after a reconnect.  Copies have the same commit LSN.  They have to
-  agree in xid and commit time, in the number of their row changes, and in the changes' digests (`agree`).
-- `Followed`: a run's transactions beside the last one before them, to notice captures of another server.
-- `DuplicateFiles`: the same bytes in two files, left by a recorder that connects again, or by a copy by mistake.  What
-  a server sends again is a session of its own.  In one session the same bytes come once: there a second file with them
-  would bring its rows twice.
+A server sends transactions again after a reconnect, in a session of its own.  Copies have the same commit LSN, and have
+to agree in xid and commit time, in the number of their row changes, and in the changes' digests (`agree`).
+
+In one session the same bytes come once: a second file with them (`DuplicateFiles`), left by a recorder that connects
+again, or by a copy by mistake, would bring its rows twice.
 """
 
 from __future__ import annotations

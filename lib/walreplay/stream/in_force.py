@@ -1,8 +1,4 @@
-"""What is in force at a place of the stream.
-
-`PartitionsInForce`: which relations are partitions of others by the summaries of the stream's parts; `Truncates`, the
-last committed one of each relation; `Versions`, the relation versions and types.
-"""
+"""What is in force at a place of the stream: partitions, truncates, relation versions and types."""
 
 from __future__ import annotations
 

@@ -426,11 +426,6 @@ class Plan:
         return tuple(dict.fromkeys((*older, *self.before, *self.announced)))
 
     @property
-    def open_transactions(self) -> tuple[OpenTransaction, ...]:
-        """What is open at the run's end."""
-        return self.resume.open_transactions
-
-    @property
     def is_idle(self) -> bool:
         """Whether no transaction ends in the files, so that the run would apply nothing."""
         return self.upto_lsn <= self.after_lsn and not any(file.steps for file in self.files)

@@ -1,13 +1,10 @@
-"""The order in which bytes are decoded: ordinary transactions where they lie, deferred ones where they commit.
-
-`AddedPart` is the part of a file that is being added to a stitch.
-"""
+"""The order in which bytes are decoded: ordinary transactions where they lie, deferred ones where they commit."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from walreplay.decode.announcements import Layout
 from walreplay.decode.decoder import SegmentCommit
@@ -166,19 +163,9 @@ class DeferredCommit:
 _T = TypeVar("_T", bound=Hashable)
 
 
-class _Numbers(Generic[_T]):
-    """Number things; equal ones get the same number."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[_T, int] = {}
-
-    def of(self, items: Iterable[_T]) -> tuple[int, ...]:
-        """Return the numbers of some things."""
-        return tuple(self._numbers.setdefault(item, len(self._numbers)) for item in items)
-
-    def items(self) -> tuple[_T, ...]:
-        """Return all things, in the order of their numbers."""
-        return tuple(self._numbers)
+def _numbered(numbers: dict[_T, int], items: Iterable[_T]) -> tuple[int, ...]:
+    """Return the numbers of some things; those that have none yet get the next ones."""
+    return tuple(numbers.setdefault(item, len(numbers)) for item in items)
 
 
 @dataclass
@@ -230,9 +217,12 @@ class Schedule:
         Args:
             scanned: length, fingerprint, start and stop of each file that the run has read, by path.
         """
-        versions: _Numbers[m.Relation] = _Numbers()
-        types: _Numbers[m.Type] = _Numbers()
-        layouts: _Numbers[Layout] = _Numbers()
+        versions, types, layouts = dict[m.Relation, int](), dict[m.Type, int](), dict[Layout, int]()
+
+        def numbers_of(view: TransactionStretch | Segment) -> _StepNumbers:
+            numbers = _numbered(versions, view.relations), _numbered(types, view.types)
+            return (*numbers, _numbered(layouts, view.layouts))
+
         steps: dict[str, list[Step]] = {}
         files: dict[str, FilePlan] = {}
         first_sequence = {path: sequence_of(number) for number, path in enumerate(scanned)}
@@ -240,15 +230,13 @@ class Schedule:
         for entry in self._entries:
             if isinstance(entry, TransactionStretch):
                 sequence = max(sequence, first_sequence[entry.path] - (entry.seam is not None))
-                numbers = versions.of(entry.relations), types.of(entry.types), layouts.of(entry.layouts)
-                steps.setdefault(entry.path, []).append(_ordinary(sequence, entry, numbers))
+                steps.setdefault(entry.path, []).append(_ordinary(sequence, entry, numbers_of(entry)))
                 sequence += 1
                 continue
             for segment, ordinal in zip(entry.deferred.segments, entry.starts, strict=True):
                 if segment.is_empty:  # nothing to decode, such as a block with only Relation messages
                     continue
-                numbers = versions.of(segment.relations), types.of(segment.types), layouts.of(segment.layouts)
-                step = _deferred(sequence, segment, entry, ordinal, numbers)
+                step = _deferred(sequence, segment, entry, ordinal, numbers_of(segment))
                 steps.setdefault(segment.path, []).append(step)
                 sequence += 1
                 planned_before = files.get(segment.path)
@@ -258,7 +246,7 @@ class Schedule:
         for path, (length, fingerprint, start, stop) in scanned.items():
             files[path] = FilePlan(path, length, fingerprint, True, start, stop)
         planned = tuple(replace(file, steps=tuple(steps.get(path, ()))) for path, file in files.items())
-        return planned, (versions.items(), types.items(), layouts.items())
+        return planned, (tuple(versions), tuple(types), tuple(layouts))  # in the order of their numbers
 
 
 def _ordinary(sequence: int, entry: TransactionStretch, numbers: _StepNumbers) -> Step:

@@ -84,10 +84,6 @@ class OpenTransactions:
         else:
             self.body = transaction
 
-    def is_partly_gone(self, transaction: Deferred) -> bool:
-        """Return whether a transaction has rows of a subtransaction that has rolled back as part of another one."""
-        return any(segment.rows.among(self.gone) for segment in transaction.segments)
-
     def contradicts(self, message: m.CommitPrepared | m.RollbackPrepared) -> bool:
         """Return whether a decision's xid was prepared with another gid, or a commit's gid with another xid.
 

@@ -4,11 +4,6 @@ Files are scanned in parallel, each on a guess of where its first message begins
 what is certain (`walreplay.decode.files`).  A file whose guess proves wrong is scanned again, from its true place
 (`Stitch.next_scan`).  What is known is in one record (`walreplay.stream.state.StitchState`), which always describes the
 end of the last file that was added, exactly; nothing in it rests on a guess.
-
-- `resume_at` returns what is open at the end of a run's files, and where the next run begins.
-- `AnnouncementCursor` follows a part's Relation and Type messages outside of streamed blocks, and checks that used
-  relations are known.
-- `warnings_of_moved`: rows that change at some place and are not sent, of partitions, enums and unlogged tables.
 """
 
 from __future__ import annotations
@@ -17,7 +12,7 @@ import copy
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from walreplay.decode.announcements import Layouts, Moved
 from walreplay.decode.decoder import every_origin
@@ -29,6 +24,7 @@ from walreplay.decode.summary import Body, Decided, FileScan, Part, Piece, Unfin
 from walreplay.decode.walk import Place, Transaction
 from walreplay.errors import FramingError
 from walreplay.lsn import format_lsn
+from walreplay.protocol import messages as m
 from walreplay.protocol.framing import Framing
 from walreplay.recorded_names import refuse_outside
 from walreplay.stream.in_force import Versions
@@ -114,14 +110,15 @@ class AnnouncementCursor:
         summary = added.part.summary
         self.state = state
         self._added = added
-        self._relations = deque(summary.relations)
-        self._types = deque(summary.types)
         bodies = [(item.start, item.stop) for item in summary.items if isinstance(item, Body)]
         # What a transaction announces that is being prepared holds when it commits.
         offsets = [offset for offset, _ in summary.announced]
         prepared_offsets = {offset for offset in offsets for start, stop in bodies if start <= offset < stop}
-        self._announced = deque(entry for entry in summary.announced if entry[0] not in prepared_offsets)
-        self._used = deque(sorted(summary.used, key=lambda use: use[1]))  # in the order of the rows
+        announced = (entry for entry in summary.announced if entry[0] not in prepared_offsets)
+        used = ((offset, oid) for oid, offset in summary.used)
+        events: tuple[tuple[int, m.Relation | m.Type | m.Message | int], ...]
+        events = (*summary.relations, *summary.types, *announced, *used)
+        self._events = deque(sorted(events, key=lambda event: event[0]))
         self._coming = [relation for _, relation in summary.relations]
         self._oids = [*dict(summary.used), *dict.fromkeys(relation.oid for relation in self._coming)]
 
@@ -137,27 +134,17 @@ class AnnouncementCursor:
         Raises:
             UnknownRelation: a row uses a relation that nothing has announced.
         """
-
-        def is_next(waiting: deque[tuple[int, Any]]) -> bool:
-            return bool(waiting) and (offset is None or waiting[0][0] < offset)
-
-        while is_next(self._relations):
-            message_offset, relation = self._relations.popleft()
-            self._use_and_announce(message_offset)  # uses before the message have the version before it
-            self.state.announce(relation)
-        while is_next(self._types):
-            _, type_ = self._types.popleft()
-            self.state.versions.types[type_.oid] = type_
-        self._use_and_announce(offset)
-
-    def _use_and_announce(self, offset: int | None) -> None:
-        while self._announced and (offset is None or self._announced[0][0] < offset):
-            _, message = self._announced.popleft()
-            if any(layout.enum is not None for layout in self.state.layouts.take(message)):
-                self.state.relabel()
-        while self._used and (offset is None or self._used[0][1] < offset):
-            oid, row_offset = self._used.popleft()
-            self.state.used_version(oid, row_offset, self._added)  # raises if there is none
+        while self._events and (offset is None or self._events[0][0] < offset):
+            event_offset, event = self._events.popleft()
+            if isinstance(event, m.Relation):
+                self.state.announce(event)
+            elif isinstance(event, m.Type):
+                self.state.versions.types[event.oid] = event
+            elif isinstance(event, m.Message):
+                if any(layout.enum is not None for layout in self.state.layouts.take(event)):
+                    self.state.relabel()
+            else:  # the oid of a relation that a row uses
+                self.state.used_version(event, event_offset, self._added)  # raises if there is none
 
 
 _MAX_NAMES: Final = 4

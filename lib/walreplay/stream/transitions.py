@@ -46,7 +46,7 @@ def _is_at_fault(fault: Fault, state: StitchState, item: Named, transaction: Def
         return fault is Fault.NOTHING and not begins
     if fault is Fault.FEWER_ROWS:
         return transaction.lacks_rows if transaction.complete else _stream_lacks_rows(state, transaction)
-    return fault is Fault.MIXED and state.open.is_partly_gone(transaction)
+    return fault is Fault.MIXED and any(segment.rows.among(state.open.gone) for segment in transaction.segments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,8 @@ def grow(archive: MemoryArchive, stages: Iterable[Mapping[str, bytes]], seed: in
         assert not any(re.search('"seam":"[^"]', resume) for resume in archive.index.resumes.values())
         if isinstance(whole, Plan) and isinstance(plan, Plan):
             # What is open is known where it goes on, too, and what the run would warn of.
-            assert [item.lsn for item in plan.open_transactions] == [item.lsn for item in whole.open_transactions]
+            waiting, expected = ([item.lsn for item in each.resume.open_transactions] for each in (plan, whole))
+            assert waiting == expected
             assert {*plan.warnings} <= {*whole.warnings}
         else:
             assert str(plan) == str(whole)

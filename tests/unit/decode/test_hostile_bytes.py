@@ -102,7 +102,7 @@ def test_a_block_that_lost_its_last_newline_ends_its_session() -> None:
     other = [m.StreamStart(8, True), m.Relation(9, "shop", "t", "d", TABLE.columns, xid=8), m.StreamStop()]
     first = frame([*streamed, *other], Framing.RECVLOGICAL)[:-1]
     then = frame([*streamed, m.StreamCommit(7, 0, 200, 208, TIME)], Framing.RECVLOGICAL)
-    assert apply({"0": first, "1": then}, Framing.RECVLOGICAL).plan.open_transactions == ()
+    assert apply({"0": first, "1": then}, Framing.RECVLOGICAL).plan.resume.open_transactions == ()
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)

@@ -39,7 +39,7 @@ def test_a_plan_goes_up_to_the_last_transaction_that_is_whole(tmp_path):
     data = raw([*transaction(100, TABLE, row(b"1")), *transaction(200, row(b"2")), m.Begin(300, 3, 8), row(b"3")])
     plan = plan_files(files(tmp_path, data))
     assert (plan.after_lsn, plan.upto_lsn, plan.transactions) == (-1, 200, 2)
-    assert [(item.kind, item.xid, item.lsn) for item in plan.open_transactions] == [("ordinary", 8, 300)]
+    assert [(item.kind, item.xid, item.lsn) for item in plan.resume.open_transactions] == [("ordinary", 8, 300)]
     assert plan.resume.place.transaction is None
     assert data[plan.resume.offset] == ord("B")
     assert "transaction 8 (commit LSN 0/12C) is open" in plan.warnings[0]
@@ -139,7 +139,7 @@ def test_a_gid_that_is_prepared_again_ends_the_transaction_that_had_it(tmp_path,
         second[1] = replace(second[1], xid=9)
     ended = [m.CommitPrepared(0, 400, 408, 400, 9, "g")]
     plan = plan_files(files(tmp_path, raw([*transaction(100, TABLE, row(b"1")), *first, *second, *ended])))
-    assert plan.open_transactions == ()
+    assert plan.resume.open_transactions == ()
     assert [item.xid for item in plan.decided if item.complete] == [9]
     (told,) = plan.warnings
     assert "transaction 8 was prepared as 'g'" in told
