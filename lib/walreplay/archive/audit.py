@@ -1,8 +1,4 @@
-"""Audit an archive: report everything that is damaged or missing, not only the first problem, and what it holds.
-
-The first part is what only a decode can find: whether copies of a transaction agree, and which values are rescued.
-Then the report: plain values for people, notebooks and schedulers.
-"""
+"""Audit an archive: report everything that is damaged or missing, not only the first problem, and what it holds."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 The driver has the scans of some files at a time (`_MOST_FILES`, `_MOST_BYTES`).  What is found of them goes to the
 index before the next are read, so a killed run continues there.
-
-Make the index of an archive, or bring it up to what the archive holds now.
 """
 
 from __future__ import annotations

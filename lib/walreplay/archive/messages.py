@@ -1,8 +1,4 @@
-"""The messages of capture files, for people and without Spark: a summary, or one line for each.
-
-`inspect_captures` counts messages, transactions (also streamed and two-phase ones) and relations, and finds the LSN and
-time range.  `transcribe` lists the messages one by one.  Neither shows a cell's value.
-"""
+"""The messages of capture files, without Spark: a summary for people, or one line for each; never a cell's value."""
 
 from __future__ import annotations
 

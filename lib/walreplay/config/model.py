@@ -298,19 +298,13 @@ class SourceOptions(TableOptions):
 
 @dataclass(frozen=True, slots=True)
 class OneOfSeveral:
-    """Which of several sources settings are of; the defaults are for a target of one source.
-
-    Attributes:
-        ledger_name: the source whose ledger the target has beside those of others.
-        captures: where the source's captures are.
-        siblings: the other sources of the same target.
-        shared: regular expressions over the names of the target's tables that several sources write to.
-    """
+    """Which of several sources settings are of (see `Settings`); the defaults are for a target of one source."""
 
     ledger_name: str | None = None
     captures: str | None = None
     siblings: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
+    """Regular expressions over the names of the target's tables that several sources write to."""
 
 
 class Settings(SourceOptions):

@@ -1,7 +1,4 @@
-"""Queries for what a target's tables held at an LSN or at a time: of mirrors, histories and change logs.
-
-First come the LSNs and times that people enter: where a backfill begins and ends, and as of which LSN loaded rows are.
-"""
+"""Queries for what a target's tables held at an LSN or at a time; and the LSNs and times that people enter."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 Each phase returns a value for the next one: `RunWork` -> `Decoded` -> `Prepared` -> reports -> the ledger's state.
 What a decode notes besides rows is in the run's `Staging`.
 An interrupted run begins with the plan that it has written down, and does the same.
-
-`RunTables` moves the tables that change their place, then applies the changes to each; `Applying` has the phases.
 """
 
 from __future__ import annotations

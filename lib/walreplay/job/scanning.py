@@ -1,7 +1,4 @@
-"""Find the files that a run has to read, scan them in parallel, and stitch them to the plan of transactions.
-
-`NewFiles` finds those that are new, or have grown, since the last run; `Scanning` does the rest.
-"""
+"""Find the files that a run has to read, scan them in parallel, and stitch them to the plan of transactions."""
 
 from __future__ import annotations
 
