@@ -245,10 +245,9 @@ class Recording:
         )
 
     def _open_in(self, state: StitchState) -> Iterator[Open]:
-        for deferred in state.open.deferred:
-            kind: Kind = "prepared" if deferred.gid is not None else "streamed"
-            since, name = _time(deferred.since), self._name_of(deferred.path)
-            yield Open(kind, deferred.xid, deferred.gid, deferred.lsn, since, name, deferred.offset)
+        for item in (deferred.describe() for deferred in state.open.deferred):
+            since, name = _time(item.since), self._name_of(item.path)
+            yield Open(item.kind, item.xid, item.gid, item.lsn, since, name, item.offset)
         place, begun = state.place, state.begun
         transaction = None if place is None else place.transaction
         if transaction is None or transaction.gid is not None:  # a prepared one is among the deferred

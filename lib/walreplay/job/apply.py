@@ -230,12 +230,24 @@ class Job:
     def _idle_reason(self, plan: Plan, reading: RunInput, state: State | None) -> Idle | None:
         """Return why there is nothing to apply; refuse a plan that cannot be."""
         if plan.is_idle and plan.resume.has_more:  # it ended in front of a transaction behind `until`
-            self._refuse_too_early(state)
+            if state is None:
+                raise OrderError(
+                    "every transaction of the captures commits later than the end that is asked for",
+                    path=self.captures,
+                    remedy="`walreplay inspect` shows the first commit; ask for a later end, or bring older captures",
+                )
             return Idle.AT_THE_END
         if plan.is_idle and reading.has_rest:
             return Idle.TOO_FEW_FILES
-        if plan.upto_lsn <= plan.after_lsn and state is None:  # a target that exists may go on later
-            self._refuse_empty(plan)
+        # A target that exists may go on later; none is created from captures that end inside their first transaction.
+        if plan.upto_lsn <= plan.after_lsn and state is None and plan.torn is not None:
+            path, offset, size = plan.torn
+            raise OrderError(
+                f"the captures hold no whole transaction, and end inside a message of which {size:,} bytes are there",
+                path=path,
+                offset=offset,
+                remedy="Run again when more has come; if nothing more will, the file was truncated: fetch it again",
+            )
         refuse_gone([file.path for file in plan.files if not file.scanned], [file.path for file in reading.listed])
         return None
 
@@ -283,17 +295,6 @@ class Job:
             remedy += f"configuration: source: {state.source}"
             state.check_source(self.source, self.run.target.text, remedy)
 
-    def _refuse_empty(self, plan: Plan) -> None:
-        """Refuse to create a target from captures that hold no whole transaction and end inside one."""
-        if plan.torn is not None:
-            path, offset, size = plan.torn
-            raise OrderError(
-                f"the captures hold no whole transaction, and end inside a message of which {size:,} bytes are there",
-                path=path,
-                offset=offset,
-                remedy="Run again when more has come; if nothing more will, the file was truncated: fetch it again",
-            )
-
     def _check_end(self, state: State | None) -> None:
         """Refuse to go back to an end that the target is behind."""
         resume = state.resume if state is not None else None
@@ -305,15 +306,6 @@ class Job:
             path=self.run.target.text,
             remedy="Backfill another target; or read an earlier version of the tables: `walreplay status --as-of RUN`",
         )
-
-    def _refuse_too_early(self, state: State | None) -> None:
-        """Refuse to create a target from captures of which every transaction is too late."""
-        if state is None:
-            raise OrderError(
-                "every transaction of the captures commits later than the end that is asked for",
-                path=self.captures,
-                remedy="`walreplay inspect` shows the first commit; ask for a later end, or bring older captures",
-            )
 
     def _look_at_tables(self, state: State | None) -> None:
         """Check that tables are as the last run left them, when there is nothing to apply.

@@ -94,9 +94,8 @@ class RunContext:
         writer = choose_writer(spark, target, settings.staging)
         ledger = Ledger(spark, target, writer, loads=loads)
         # In a session of its own the job's settings do not reach the caller's.
-        run = cls(spark, own_session(spark), target, settings, ledger, writer, progress or Progress())
-        run.metrics = None if metrics is None else os.fspath(metrics)
-        return run
+        place = None if metrics is None else os.fspath(metrics)
+        return cls(spark, own_session(spark), target, settings, ledger, writer, progress or Progress(), metrics=place)
 
     @classmethod
     @contextmanager

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from walreplay.archive.index import IndexedFileGone
 from walreplay.config import Settings
@@ -39,8 +39,6 @@ _BASE_REMEDY: Final = (
     "Give the folder that has them by --base; or copy the tables again, and give the copy to walreplay load --replace"
 )
 
-MakeSource: TypeAlias = "Callable[[SparkSession], BaseSource]"
-
 
 @dataclass(frozen=True, slots=True)
 class BaseStep:
@@ -52,7 +50,7 @@ class BaseStep:
     """
 
     load: Load
-    source: MakeSource
+    source: Callable[[SparkSession], BaseSource]
     described: Description | None
     only: frozenset[str]
 
@@ -123,15 +121,13 @@ class Side:
     loads: tuple[BaseStep, ...] = ()
 
 
-_NOT_OF_TABLES: Final = frozenset({"staging", "ledger_keep_days", "index"})  # they change nothing of what tables hold
-
-
 def side_name(settings: Settings, *parts: object) -> str:
     """Return the name of the side target for what is made by some settings; ``parts`` say what, as JSON has it.
 
     The same call finds what an earlier one, which was killed, has made.
     """
-    values = [settings.model_dump(mode="json", exclude=set(_NOT_OF_TABLES)), settings.mask_salt.hex(), *parts]
+    others = {"staging", "ledger_keep_days", "index"}  # they change nothing of what tables hold
+    values = [settings.model_dump(mode="json", exclude=others), settings.mask_salt.hex(), *parts]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -30,7 +30,7 @@ def jobs_named(spark: SparkSession, what: str) -> Iterator[None]:
         with _described(spark, description_of(what)):
             yield
         return
-    tag = tag_of(what)
+    tag = description_of(what).replace(",", ";")  # no comma may stand in a tag
     added = False
     with suppress(Exception):
         # What the caller has tagged so itself stays.
@@ -69,12 +69,3 @@ def description_of(what: str) -> str:
     'walreplay: apply s.‹b›'
     """
     return f"walreplay: {visible(what)}"[:_LONGEST].translate({ord("<"): "‹", ord(">"): "›", ord("&"): "+"})
-
-
-def tag_of(what: str) -> str:
-    """Return a tag, in which no comma may stand.
-
-    >>> tag_of("apply s.a,b")
-    'walreplay: apply s.a;b'
-    """
-    return description_of(what).replace(",", ";")

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 
 _NAME: Final = __name__.partition(".")[0]
-_LEFT_OUT: Final = ("__pycache__",)
 _DATE: Final = (1980, 1, 1, 0, 0, 0)  # of all files: the same files make the same zip
 
 
@@ -104,7 +103,7 @@ def _zipped() -> bytes:
 def _files(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
     """Yield path and file of all that is in a folder, which may lie in a zip, in the same order everywhere."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if entry.name in _LEFT_OUT:
+        if entry.name == "__pycache__":
             continue
         if entry.is_dir():
             yield from _files(entry, f"{path}/{entry.name}")
@@ -197,7 +196,8 @@ class Pair:
         """Where its two JARs are in a Maven repository."""
         # Since 4.1 Delta is built for each Spark version by itself.
         name = "delta-spark_2.13" if self.delta.startswith("4.0.") else f"delta-spark_{self.spark}_2.13"
-        return _path(name, self.delta), _path("delta-storage", self.delta)
+        jar, storage = (f"io/delta/{part}/{self.delta}/{part}-{self.delta}.jar" for part in (name, "delta-storage"))
+        return jar, storage
 
 
 def delta_jars(progress: Progress | None = None) -> list[Path]:
@@ -256,10 +256,6 @@ def jar_folder() -> Path:
 def minor(version: str) -> str:
     """Return a version's first two numbers."""
     return ".".join(version.split(".")[:2])
-
-
-def _path(name: str, version: str) -> str:
-    return f"io/delta/{name}/{version}/{name}-{version}.jar"
 
 
 def fitting_package() -> str:
