@@ -241,9 +241,7 @@ def transcribe(
     """List the messages of files that make one stream, in order.
 
     Args:
-        paths: as `walreplay.read_changes` takes them.
-        framing: where the bytes do not tell.
-        source_encoding: the client_encoding that the captures were recorded with, by PostgreSQL's name.
+        paths, framing, source_encoding: as `inspect_captures` takes them.
 
     Raises:
         CaptureError: with file and offset of what cannot be.

@@ -227,16 +227,13 @@ def backfill(
     call goes on where it was.  An `apply` goes on from there to the captures' end.
 
     Args:
-        captures: the folder (or file, or glob) of the capture files.
-        target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
-        config: a YAML file, the same as a mapping, or `Settings`.
+        captures, target, config, progress: as `walreplay.apply` takes them.
         until_lsn: the last commit LSN that is wanted, such as ``16/B374D848``.
         until_time: the last commit time that is wanted; without a time zone it is UTC.
         table: a regular expression over the whole of ``schema.table``: the only tables that are wanted.  Of a target
             that has others, too, they are made as by `walreplay.rebuild`, at the LSN that it is at.
         outputs: what is made of each table, in place of the configuration's ``outputs``.
         from_lsn: changes of transactions with a lower commit LSN are left out; only if no output is whole.
-        progress: shows how far it is.
         metrics: see `apply`; of tables that are made again as by `walreplay.rebuild`, the ledger alone has them.
 
     Raises:

@@ -67,7 +67,7 @@ def load(
             ``jdbc:postgresql://host/database`` (its user and password are those of PGUSER, PGPASSWORD and PGPASSFILE);
             or a DataFrame with the rows of one table: columns by the table's names, each of strings that hold
             PostgreSQL's text, or of a type that converts exactly.
-        target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
+        target, config, progress: as `walreplay.apply` takes them.
         at_lsn: the last commit LSN that is among the rows: those at or below it are, and no others.  Where neither LSN
             is given, it and the description are what ``base.sh`` has written beside a mounted folder.
         consistent_point: in its place, the LSN of a slot's exported snapshot: commit LSNs below it are among the rows.
@@ -80,8 +80,6 @@ def load(
         captures: where the captures lie or will lie; by default the configuration's, or those applied last.
         copy_options: COPY's options, in its syntax, where that is not its default: ``format csv, header``.
         replace: tables that have rows already are made anew, and a load that was interrupted is given up.
-        config: a YAML file, the same as a mapping, or `Settings`.
-        progress: shows how far the run is.
 
     Raises:
         WalReplayError: what stopped it.  No table is touched when the files are at fault.

@@ -49,11 +49,9 @@ def maintain(
     VACUUM keeps what each table's own ``delta.deletedFileRetentionDuration`` keeps.  While this is at work, no run is.
 
     Args:
-        target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
+        target, config, progress: as `walreplay.apply` takes them; ``ledger_keep_days`` says what is forgotten.
         table: a regular expression over the whole of the source's ``schema.table``; None for all, and the ledger.
-        config: a YAML file, the same as a mapping, or `Settings`; of it ``ledger`` counts.
         dry_run: say what would be done, and why; nothing is written, and no lock is taken.
-        progress: shows how far it is.
 
     Raises:
         TargetError: nothing was applied to the target yet; a run is at work on it, or was interrupted.

@@ -59,12 +59,10 @@ def rebuild(
 
     Args:
         captures: the folder (or file, or glob) of the capture files, from the first that the target was made of.
-        target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
+        target, config, progress: as `walreplay.apply` takes them.
         table: a regular expression over the whole of the source's ``schema.table``.
         outputs: those that are made again; None for all that the configuration wants.
-        config: a YAML file, the same as a mapping, or `Settings`.
         base: where the files of the tables' base load lie now, if they were moved.
-        progress: shows how far it is.
 
     Raises:
         ConfigError: no table is called so, or the configuration leaves it out; or its base load had other files.

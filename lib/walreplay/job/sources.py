@@ -52,13 +52,12 @@ def apply_sources(
     What a source does is what `walreplay.apply` does with one.  If one fails, the others go on.
 
     Args:
-        target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
+        target, progress: as `walreplay.apply` takes them.
         config: a YAML file or a mapping with ``sources``.
         sources: the names of those that are wanted; None for all.
         at_once: so many are applied at the same time, where the session can have others beside it (Spark Connect
             cannot).
         until_lsn, until_time: see `walreplay.backfill`; an LSN is one source's.
-        progress: shows how far it is.
         metrics: see `walreplay.apply`; each row says which source's it is.
 
     Returns:

@@ -79,7 +79,7 @@ def verify(
     first, as by `walreplay.apply`.
 
     Args:
-        target: the folder of the Delta tables, a catalog, or ``catalog.schema``.
+        target, config, progress: as `walreplay.apply` takes them.
         captures: the capture files, from the first that the target was made of; by default the configuration's, or
             those that were applied last.
         source: the folder that base.sh has written; or ``jdbc:postgresql://host/database``, of which a snapshot is read
@@ -91,9 +91,7 @@ def verify(
         table: a regular expression over the whole of the source's ``schema.table``; None for all tables.
         outputs: those that are compared; None for all that the configuration wants.
         differences: a Delta table (a path or URI) to which rows that differ are added, with their values.
-        config: a YAML file, the same as a mapping, or `Settings`.
         base: where the files of the tables' base load lie now, if they were moved.
-        progress: shows how far it is.
 
     Raises:
         ConfigError: no table is called so; or the place of the differences is one of the target's or the captures'.
