@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.errors import visible
@@ -26,40 +27,29 @@ def jobs_named(spark: SparkSession, what: str) -> Iterator[None]:
     Args:
         what: may hold names of tables.
     """
+    undo: Callable[[], object] | None = None
+    with suppress(Exception):
+        undo = _name_jobs(spark, description_of(what))
+    try:
+        yield
+    finally:
+        if undo is not None:
+            with suppress(Exception):
+                undo()
+
+
+def _name_jobs(spark: SparkSession, text: str) -> Callable[[], object] | None:
+    """Name the jobs that this thread begins from now on; return what undoes that, None if there is nothing to undo."""
     if has_own_sessions(spark):
-        with _described(spark, description_of(what)):
-            yield
-        return
-    tag = description_of(what).replace(",", ";")  # no comma may stand in a tag
-    added = False
-    with suppress(Exception):
-        # What the caller has tagged so itself stays.
-        if tag not in spark.getTags():
-            spark.addTag(tag)
-            added = True
-    try:
-        yield
-    finally:
-        if added:
-            with suppress(Exception):
-                spark.removeTag(tag)
-
-
-@contextmanager
-def _described(spark: SparkSession, text: str) -> Iterator[None]:
-    context: Any = None
-    before: str | None = None
-    with suppress(Exception):
-        # Clusters that several users share have none.
-        context = spark.sparkContext
-        before = context.getLocalProperty(_DESCRIPTION)
+        context: Any = spark.sparkContext  # clusters that several users share have none
+        undo = partial(context.setLocalProperty, _DESCRIPTION, context.getLocalProperty(_DESCRIPTION))
         context.setLocalProperty(_DESCRIPTION, text)
-    try:
-        yield
-    finally:
-        if context is not None:
-            with suppress(Exception):
-                context.setLocalProperty(_DESCRIPTION, before)
+        return undo
+    tag = text.replace(",", ";")  # no comma may stand in a tag
+    if tag in spark.getTags():
+        return None  # what the caller has tagged so itself stays
+    spark.addTag(tag)
+    return partial(spark.removeTag, tag)
 
 
 def description_of(what: str) -> str:
