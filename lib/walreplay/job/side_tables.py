@@ -339,9 +339,7 @@ class SideTables:
         for name, count in sorted(holder_counts.items()):
             if count < 2 or name not in parts or not self.narrowed.wants(name):  # one holder: nothing has passed
                 continue
-            table = settings.table(*parts[name])
-            table_policy = None if table is None else table.on_recreate
-            if (table_policy or settings.on_recreate) == "keep":  # with replace the rows do not pass on
+            if settings.options_of(*parts[name]).on_recreate == "keep":  # with replace the rows do not pass on
                 error = TargetError(
                     "the table was dropped and created again, or another one had its name, and on_recreate is keep: "
                     "which of the old rows it has kept hangs on where the target's runs have ended",
