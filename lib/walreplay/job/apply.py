@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from walreplay.archive.index import ArchiveIndex, allowed, list_beside
 from walreplay.config import Settings, make_settings
 from walreplay.decode.scan import Until
-from walreplay.delta.target import catalog_errors
 from walreplay.errors import OrderError, TargetError
 from walreplay.job.context import RunContext
 from walreplay.job.execution import Applying, RunWork
@@ -129,9 +128,8 @@ class Job:
 
     def _apply(self) -> RunReport:
         joined_report: RunReport | None = None
-        with self.run.stage("read ledger"), catalog_errors(self.run.target):
-            state = self._read()
-            self._check_source(state)
+        state = self._read()
+        self._check_source(state)
         while True:
             # A call that finds nothing to do never takes the lock.
             if state is not None and state.phase in (PLANNED, REBUILDING):
@@ -172,7 +170,7 @@ class Job:
         return report
 
     def _read(self) -> State | None:
-        return self.run.ledger.read()
+        return self.run.read()
 
     def _find_next_files(self, state: State | None) -> RunInput | None:
         """Return what the next run has to read; None if there is nothing new."""

@@ -25,7 +25,6 @@ from walreplay.decode.change_batch import type_names
 from walreplay.decode.walk import Place
 from walreplay.delta import statements as delta
 from walreplay.delta.statements import sql_schema
-from walreplay.delta.target import catalog_errors
 from walreplay.errors import CaptureError, ConfigError, TargetError, listed
 from walreplay.fold.events import Mode
 from walreplay.job.context import RunContext
@@ -122,8 +121,7 @@ class BaseLoad:
     def begin(self) -> PlannedLoad:
         """Find out what there is to load, and acquire the target's lock."""
         context = self.context
-        with context.stage("read ledger"), catalog_errors(context.target):
-            context.ledger.read()
+        context.read()
         with context.stage("list"):
             self.base.open()
         state = context.lock()

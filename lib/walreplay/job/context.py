@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from walreplay.config import Settings
 from walreplay.decode.compile.kernel import check_compiled
 from walreplay.delta.statements import SMALL_STATE
-from walreplay.delta.target import TableName, Target, storage_errors
+from walreplay.delta.target import TableName, Target, catalog_errors, storage_errors
 from walreplay.errors import TargetError, WalReplayError, listed
 from walreplay.job.source_check import SiblingLedgers, check_places
 from walreplay.ledger.ledger import Ledger
@@ -142,6 +142,11 @@ class RunContext:
                     self.ledger.release()
         finally:
             self.progress.done()
+
+    def read(self) -> State | None:
+        """Return the ledger's state; None if nothing was ever applied or loaded."""
+        with self.stage("read ledger"), catalog_errors(self.target):
+            return self.ledger.read()
 
     def lock(self) -> State | None:
         """Acquire the ledger's lock, and add its warnings; return the state that the run begins from."""

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from walreplay.config import Settings, make_settings
 from walreplay.config.model import Narrowed
-from walreplay.delta.target import catalog_errors
 from walreplay.errors import ConfigError, TargetError
 from walreplay.job.as_of import last_lsn_of
 from walreplay.job.base_load import BaseLoad, PlannedLoad
@@ -203,8 +202,7 @@ def give_up_load(
     """
     with RunContext.on(spark, target, make_settings(config), None, loads=True) as context, context.at_work():
         place = context.target
-        with catalog_errors(place):
-            state = context.ledger.read()
+        state = context.read()
         if state is not None:
             state = context.lock()  # read again, under the lock
         if state is None or state.load is None:

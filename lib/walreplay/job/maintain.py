@@ -18,7 +18,7 @@ from walreplay.config.keys import expression
 from walreplay.config.model import tables_named
 from walreplay.delta import statements as delta
 from walreplay.delta import upkeep
-from walreplay.delta.target import TableName, catalog_errors, storage_errors
+from walreplay.delta.target import TableName, storage_errors
 from walreplay.delta.upkeep import Action
 from walreplay.errors import ConfigError, TargetError, WalReplayError
 from walreplay.job.context import RunContext
@@ -89,8 +89,7 @@ class _Maintenance:
 
     def _run(self) -> list[TableMaintenance]:
         context = self.context
-        with context.stage("read ledger"), catalog_errors(context.target):
-            state = context.ledger.read()
+        state = context.read()
         if state is not None and not self.dry_run:  # a dry run writes nothing
             state = context.lock()
         if state is None:

@@ -18,7 +18,7 @@ from walreplay.config import Settings, make_settings
 from walreplay.config.model import Narrowed, outputs_named, tables_named
 from walreplay.delta import statements as delta
 from walreplay.delta.opened import OpenedTable
-from walreplay.delta.target import TableName, catalog_errors
+from walreplay.delta.target import TableName
 from walreplay.errors import ConfigError, TargetError, listed
 from walreplay.job.compare import Verdict, check_readable
 from walreplay.job.context import RunContext
@@ -101,8 +101,7 @@ class Rebuilding:
 
     def _run(self) -> RunReport:
         context = self.context
-        with context.stage("read ledger"), catalog_errors(context.target):
-            state = context.ledger.read()
+        state = context.read()
         finished = None
         if state is not None and state.rebuild is not None:
             state, finished = self._finish(state)

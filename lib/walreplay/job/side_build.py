@@ -162,13 +162,15 @@ class SideBuild:
             self._start_over(side_state)
             side_state = None
         try:
-            report = self._run(side_state, end)
+            self._load(side_state)
+            report = self._apply(end)
         except OrderError as error:
             if side_state is None or isinstance(error, IndexedFileGone):
                 raise
             # The side target was made of captures that were incomplete, or have changed: make it of the present ones.
             self._start_over(side_state)
-            report = self._run(None, end)
+            self._load(None)
+            report = self._apply(end)
         context.warnings.extend(text for text in report.warnings if text not in context.warnings)
         made = self.read()
         try:
@@ -211,11 +213,6 @@ class SideBuild:
         note = remove_side(self.context.session, self.side.target, [entry.table for entry in tables])
         if note is not None:
             raise TargetError(f"what was made before cannot be gone on with; {note}", path=self.side.target.text)
-
-    def _run(self, side_state: State | None, end: int) -> RunReport:
-        """Bring the side target to the target's LSN; return the report of its last run."""
-        self._load(side_state)
-        return self._apply(end)
 
     def _load(self, side_state: State | None) -> None:
         # By their number: two loads may be as of one LSN, of the same tables.

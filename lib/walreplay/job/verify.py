@@ -21,7 +21,7 @@ from walreplay.config import Settings, make_settings
 from walreplay.config.model import Narrowed, outputs_named, tables_named
 from walreplay.delta import statements as delta
 from walreplay.delta.opened import OpenedTable
-from walreplay.delta.target import TableName, catalog_errors
+from walreplay.delta.target import TableName
 from walreplay.errors import ConfigError
 from walreplay.job.compare import CHANGED, EXTRA, MISSING, Verdict
 from walreplay.job.context import RunContext
@@ -135,8 +135,7 @@ class _Verifying:
     def run(self, captures: str | None, base_folder: str | None) -> VerifyReport:
         """Make the tables beside the target, compare them, and note in the ledger what has come of it."""
         context, of_source = self.context, self.of_source
-        with context.stage("read ledger"), catalog_errors(context.target):
-            state = context.ledger.read()
+        state = context.read()
         captures = captures or ("" if state is None else state.captures)
         if self.differences is not None:
             self._prepare(self.differences, captures)
