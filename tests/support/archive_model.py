@@ -247,4 +247,4 @@ class _Joining(Joining):
 
     def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
         self._scanned += tasks
-        return scans_of(self._contents, self._index.proved(tasks))
+        return scans_of(self._contents, self._archive.index.proved(tasks))

@@ -110,9 +110,7 @@ class Joining:
             begin = next(number for number, file in enumerate(archive.files) if file.path == resume.path)
         self.files = archive.files[begin:]
         self._again = dict(zip((file.path for file in self.files), rows[begin:], strict=False))
-        self._spark, self._index = archive.spark, archive.index
-        self._holes, self._broken = archive.holes, archive.broken
-        self._progress, self._lenient, self._write_rows = archive.progress, lenient, write
+        self._archive, self._lenient, self._write_rows = archive, lenient, write
         self._framing = None if settings.framing == "auto" else Framing(settings.framing)
         self._codec = settings.source_codec
         self._recording = Recording(self.stitch, archive.index.name_of)
@@ -128,14 +126,14 @@ class Joining:
             CaptureError: what is damaged or missing first.
             TargetError: the index cannot be read or written.
         """
-        self._progress.stage("scan", len(self.files))
+        self._archive.progress.stage("scan", len(self.files))
         for part in in_parts(self.files, lambda count, size: count >= _MOST_FILES or size >= _MOST_BYTES):
             try:
                 scanned = self._scan_each({file.path: self._task(file) for file in part})
                 for file in part:
                     # The last may grow, and is read again then; or all in front of it may be cleared away.
                     yield self._take(file, scanned.pop(file.path), resumes=file in part[-2:])
-                    self._progress.advance()
+                    self._archive.progress.advance()
             finally:
                 self._write()  # also in front of what cannot be read, which may be brought anew
             steps.reached("part indexed")
@@ -162,8 +160,8 @@ class Joining:
         return ScanTask(framing=framing, first=is_first, codec=self._codec, length=file.length)
 
     def _scan_each(self, tasks: Mapping[str, ScanTask]) -> dict[str, FileScan | WalReplayError]:
-        is_proved = self._write_rows is not None or self._index.exists
-        return scan_each(self._spark, self._index.proved(tasks) if is_proved else tasks)
+        is_proved = self._write_rows is not None or self._archive.index.exists
+        return scan_each(self._archive.spark, self._archive.index.proved(tasks) if is_proved else tasks)
 
     def _scan(self, file: CaptureFile, task: ScanTask) -> FileScan:
         """Scan a file from a place that is known by now."""
@@ -175,7 +173,7 @@ class Joining:
     # One file
 
     def _take(self, file: CaptureFile, scanned: FileScan | WalReplayError, *, resumes: bool) -> Joined:
-        self._gaps, row, broken = [], self._again.get(file.path), self._broken.get(file.path)
+        self._gaps, row, broken = [], self._again.get(file.path), self._archive.broken.get(file.path)
         differs = other_bytes(file.path) if isinstance(scanned, FileScan) and scanned.differs else None
         if differs is not None and not self._lenient:
             raise differs
@@ -197,7 +195,7 @@ class Joining:
         self._gaps += self.stitch.state.gap_errors  # with gaps allowed, the stitch leaves out what is incomplete
         self.stitch.state.gap_errors.clear()
         # If an open transaction or message goes on here, nothing is missing.
-        hole = None if was_open else self._holes.get(file.path)
+        hole = None if was_open else self._archive.holes.get(file.path)
         if hole is not None and not self._lenient:
             raise OrderError(hole.describe(), path=file.path, remedy=HOLE_REMEDY)
         facts = None

@@ -282,7 +282,13 @@ class BaseLoad:
     ) -> tuple[State, Sequence[CheckedTable]]:
         """Check the tables, and write the load down before a row of it is read; return the ledger's state, too."""
         context, state = self.context, begun.state
-        tables = self._tables(begun, _unread_staged(begun))
+        unread = {  # stands for staged rows before they are read: each table has a version, without rows
+            version.table: Staged({version.number: _NO_ROWS}, (VersionSegment(0, version.number),))
+            for relation in begun.loaded
+            for version in begun.catalogue.versions[relation]
+            if version.output.is_whole
+        }
+        tables = self._tables(begun, unread)
         with context.stage("check"):
             self._check_tables(tables, resumed=resumed)
             checked = TableChecks(context, accepts=self.anew).check(tables, state, resumed=resumed)
@@ -290,7 +296,7 @@ class BaseLoad:
             if resumed:
                 assert state is not None
                 return state, checked
-            with context.apart(taken_by(tables), shared_by(tables)) as places:
+            with context.sibling_ledgers.apart(taken_by(tables), shared_by(tables)) as places:
                 load = self.load(begun) if interrupted is None else replace(self.load(begun), id=interrupted.id)
                 sizes = {"files": rows.files, "bytes": rows.size or 0}
                 noted_state = context.ledger.begin(state, number, places, load=load, source=begun.source, **sizes)
@@ -437,16 +443,6 @@ class BaseLoad:
             context.ledger.record(state, report, entries, plan.announced, resumed=resumed)
         steps.reached("run recorded")
         return timed(report, began, context.stages)
-
-
-def _unread_staged(begun: PlannedLoad) -> dict[int, Staged]:
-    """Return what stands for staged rows before they are read: each table has a version, without rows."""
-    return {
-        version.table: Staged({version.number: _NO_ROWS}, (VersionSegment(0, version.number),))
-        for relation in begun.loaded
-        for version in begun.catalogue.versions[relation]
-        if version.output.is_whole
-    }
 
 
 def _ending_versions(run: TableRun, lsn: int, time: int) -> TableRun:

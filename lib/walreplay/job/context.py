@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from walreplay.config import Settings
 from walreplay.decode.compile.kernel import check_compiled
 from walreplay.delta.statements import SMALL_STATE
-from walreplay.delta.target import TableName, Target, catalog_errors, storage_errors
+from walreplay.delta.target import Target, catalog_errors, storage_errors
 from walreplay.errors import TargetError, WalReplayError, listed
 from walreplay.job.source_check import SiblingLedgers, check_places
 from walreplay.ledger.ledger import Ledger
@@ -31,7 +31,7 @@ from walreplay.writing.by_files import choose_writer
 from walreplay.writing.by_statements import TableWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -201,16 +201,10 @@ class RunContext:
                 except TargetError as error:
                     self.warnings.append(str(error))
 
-    def apart(
-        self, new_tables: Mapping[TableName, str], shared: Collection[TableName] = ()
-    ) -> AbstractContextManager[tuple[str, ...]]:
-        """Return the places that the run takes, to be written with its plan; see `SiblingLedgers.apart`."""
-        return self.sibling_ledgers.apart(new_tables, self.at_once, shared)
-
     @cached_property
     def sibling_ledgers(self) -> SiblingLedgers:
         """The ledgers of the other sources."""
-        return SiblingLedgers(self.session, self.target, self.writer, self.settings.siblings)
+        return SiblingLedgers(self.session, self.target, self.writer, self.settings.siblings, self.at_once)
 
     def report(
         self,

@@ -399,7 +399,7 @@ class Applying:
                 check_followed(tables.placement, decoded.transaction_log.followed, sources)
             run.warnings.extend(warnings_of(tables.placement, sources))
         # Until the plan is written, no other source may take the same places.
-        with run.stage("plan"), run.apart(taken_by(tables), shared_by(tables)) as places:
+        with run.stage("plan"), run.sibling_ledgers.apart(taken_by(tables), shared_by(tables)) as places:
             checked = checks.check(tables, before, resumed=work.resumed)
             run_number = 0  # of a resumed run: its state has the number
             if not work.resumed:

@@ -77,7 +77,7 @@ class Installing:
         """Write down what is to be put in place, under a run's number; return the ledger's state with it."""
         placed = {(entry.oid, entry.table.place) for entry in state.tables if not entry.set_aside}
         new = [swap.entry for swap in rebuild.tables if (swap.entry.oid, swap.entry.table.place) not in placed]
-        with self.context.apart({entry.table: entry.name for entry in new}) as places:
+        with self.context.sibling_ledgers.apart({entry.table: entry.name for entry in new}) as places:
             return self.context.ledger.begin(state, number, places, rebuild=rebuild)
 
     def finish(self, state: State, *, resumed: bool) -> tuple[State, RunReport]:

@@ -190,7 +190,7 @@ class Rebuilding:
             opened = OpenedTable(self.context.session, table)  # this ledger may have made it, and held it since
             is_there = target_entry is not None and target_entry.table.place == table.place
             if not is_there and opened.exists and all(each.application != state.ledger for each in opened.made):
-                with self.context.apart({table: side_entry.name}):
+                with self.context.sibling_ledgers.apart({table: side_entry.name}):
                     pass  # raises if the table is another source's, and names that source
                 problem = "the table is there already, but was not made by this target's ledger"
                 remedy = "Nothing was changed; move the table away, and run again"

@@ -50,11 +50,14 @@ class SiblingLedgers:
     Args:
         target: with the source's own ledger.
         siblings: the other sources.
+        at_once: how many ledgers are read at the same time.
     """
 
-    def __init__(self, spark: SparkSession, target: Target, writer: TableWriter, siblings: tuple[str, ...]) -> None:
+    def __init__(
+        self, spark: SparkSession, target: Target, writer: TableWriter, siblings: tuple[str, ...], at_once: int
+    ) -> None:
         self._spark, self._target, self._writer = spark, target, writer
-        self._siblings = siblings
+        self._siblings, self._at_once = siblings, at_once
         self._known: set[tuple[str, str]] = set()  # sources and ledgers that were found; these do not change
         self._turn = threading.Lock()
 
@@ -88,7 +91,7 @@ class SiblingLedgers:
 
     @contextmanager
     def apart(
-        self, new_tables: Mapping[TableName, str], at_once: int, shared: Collection[TableName] = ()
+        self, new_tables: Mapping[TableName, str], shared: Collection[TableName] = ()
     ) -> Iterator[tuple[str, ...]]:
         """Return the places that a run takes, for its plan, which is to be written inside.
 
@@ -96,7 +99,6 @@ class SiblingLedgers:
 
         Args:
             new_tables: the tables that the run makes, with the names of their source tables; see `taken_by`.
-            at_once: how many ledgers are read at the same time.
             shared: those of the tables that other sources may have, too.
 
         Raises:
@@ -108,13 +110,13 @@ class SiblingLedgers:
             yield places
             return
         with _turn:
-            _check(target, self._holders(at_once), new_tables, shared)
+            _check(target, self._holders(), new_tables, shared)
             yield places
 
-    def _holders(self, at_once: int) -> dict[str, _Holder]:
+    def _holders(self) -> dict[str, _Holder]:
         """Return who has which place."""
         owners = (None, *self._siblings)  # None: what was applied before there were sources
-        with ThreadPoolExecutor(at_once) as pool:
+        with ThreadPoolExecutor(self._at_once) as pool:
             states = list(pool.map(self._state, owners))
         held: dict[str, _Holder] = {}
         for owner, state in zip(owners, states, strict=True):

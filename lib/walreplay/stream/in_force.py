@@ -106,10 +106,13 @@ class Truncates:
             start_place: the place at the part's start.
             wants_origin: says whether transactions of an origin count.
         """
+        open_ = start_place.transaction
         for truncate in summary.truncates:
-            positioned = _position_of(truncate, start_place)
-            if wants_origin(positioned.origin):
-                self.note(positioned)
+            if truncate.lsn is None and open_ is not None:  # its transaction began before the part
+                ordinal = open_.ordinal + truncate.ordinal
+                truncate = TruncateAt(truncate.oid, open_.final_lsn, ordinal, open_.origin)
+            if wants_origin(truncate.origin):
+                self.note(truncate)
 
     def forget(self, lsn: int) -> None:
         """Remove the truncates of a transaction that has not ended and will be read again from its start."""
@@ -126,14 +129,6 @@ class Truncates:
             )
             if truncate is not None and truncate.lsn is not None:
                 yield TruncatePosition(truncate.oid, truncate.lsn, truncate.ordinal)
-
-
-def _position_of(truncate: TruncateAt, place: Place) -> TruncateAt:
-    """Return a truncate with its LSN and its ordinal in the transaction, even if that began before the stretch."""
-    open_ = place.transaction
-    if truncate.lsn is not None or open_ is None:
-        return truncate
-    return TruncateAt(truncate.oid, open_.final_lsn, open_.ordinal + truncate.ordinal, open_.origin)
 
 
 class Versions:
