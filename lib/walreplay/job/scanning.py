@@ -334,21 +334,17 @@ class Scanning:
         file holds: sessions send again, and names may be out of order.  So a few files more are scanned, but where the
         index tells how far to read first.
         """
-        files = self._reading.files
-        if self._until is None:
+        files, until = self._reading.files, self._until
+        if until is None:
             yield files
             return
         cores = local_cores(self._run.spark)
         least = _LEAST_FILES if cores is None else _FILES_A_CORE * cores
-        count = self._files_to_end(self._until)
-        if count:
+        rows = () if self._index is None else self._index.rows_of(files)
+        count = next((number for number, row in enumerate(rows, 1) if row is not None and row.has_passed(until)), 0)
+        if count:  # the index tells where the end is passed
             yield files[:count]
         yield from in_parts(files[count:], lambda n, size: n >= least and (size >= _LEAST_BYTES or n >= _MOST_FILES))
-
-    def _files_to_end(self, until: Until) -> int:
-        """Return how many files there are up to the run's end, by the index; 0 if it does not tell."""
-        rows = () if self._index is None else self._index.rows_of(self._reading.files)
-        return next((number for number, row in enumerate(rows, 1) if row is not None and row.has_passed(until)), 0)
 
     def _task(self, file: CaptureFile) -> ScanTask:
         """Return how a file is scanned: only the first one's begin is known before the join."""

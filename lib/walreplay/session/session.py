@@ -485,11 +485,13 @@ def _has_delta(directory: Path) -> bool:
 def _local() -> dict[str, str]:
     """Make Spark small and quiet: on one machine its defaults for clusters cost seconds a table."""
     log4j = Path(__file__).with_name("log4j2-local.properties").as_uri()
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = max(_GIB, min(4 * _GIB, machine // 2))  # in local mode the driver holds whole captures
     return {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j}",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": f"{_driver_memory() >> 20}m",
+        "spark.driver.memory": f"{memory >> 20}m",
         # What Spark 4.2 broadcasts for a join by integers has a page at least, of 32 MiB where nothing is set.
         "spark.buffer.pageSize": "1m",
         "spark.databricks.delta.snapshotPartitions": "2",
@@ -507,12 +509,6 @@ def _sockets(folder: str) -> dict[str, str]:
     if not hasattr(socket, "AF_UNIX") or len(folder) > _LONGEST_SOCKET_FOLDER:
         return {}
     return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": folder}
-
-
-def _driver_memory() -> int:
-    """Return half of the machine's memory, up to 4 GiB, for Java: in local mode the driver holds whole captures."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(_GIB, min(4 * _GIB, machine // 2))
 
 
 def _check_java() -> None:
