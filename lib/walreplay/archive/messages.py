@@ -29,10 +29,9 @@ from walreplay.errors import (
 from walreplay.listing import list_files, map_file
 from walreplay.lsn import format_lsn, to_datetime
 from walreplay.protocol import messages as m
-from walreplay.protocol.compression import plain
 from walreplay.protocol.framing import PGCOPY_HEADER, PGCOPY_SIGNATURE, Framing
 from walreplay.protocol.messages import Relation
-from walreplay.protocol.opening import RECOGNISABLE_BYTES, detect_framing, what_is
+from walreplay.protocol.opening import RECOGNISABLE_BYTES, detect_framing, open_file, what_is
 from walreplay.protocol.reader import is_streaming_after, read_messages
 from walreplay.report import JsonResult
 from walreplay.types.text import codec_of, names_in
@@ -325,7 +324,7 @@ class _Transcriber:
     def _opened(self, path: str) -> bytes:
         """Return a file's bytes, decompressed; what an earlier COPY has left unfinished ends with it."""
         try:
-            self._compression, view = plain(Path(path).read_bytes())
+            self._compression, view, _ = open_file(Path(path).read_bytes())
         except WalReplayError as error:
             raise error.at(path=path) from None
         data = bytes(view)

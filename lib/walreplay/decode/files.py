@@ -30,9 +30,8 @@ from walreplay.decode.sessions.starts import may_begin
 from walreplay.decode.summary import Block, FileScan, Part, Summary
 from walreplay.decode.walk import Place
 from walreplay.errors import CaptureError, FramingChange, FramingError, NotACapture, TruncatedMessage, WalReplayError
-from walreplay.protocol.compression import plain
 from walreplay.protocol.framing import PGCOPY_SIGNATURE, Framing
-from walreplay.protocol.opening import HEAD_BYTES, RECOGNISABLE_BYTES, detect_framing, what_is
+from walreplay.protocol.opening import HEAD_BYTES, RECOGNISABLE_BYTES, detect_framing, open_file, what_is
 from walreplay.types.text import UTF8, names_in
 
 
@@ -180,7 +179,7 @@ def scan_file(path: str, content: bytes | memoryview, task: ScanTask) -> FileSca
         CaptureError: the start was known, and the bytes are wrong; it names file and offset.
     """
     try:
-        compression, data = plain(content)
+        compression, data, _ = open_file(content)
         size = len(content)
         scan = FileScan(path, size, len(data), compression, fingerprint(content, size), codec=task.codec)
         if task.known_length:

@@ -1,7 +1,7 @@
 """The pgoutput protocol: its messages, a reader of one message at a time, and the framings in files.
 
-No I/O, no state beyond a call, and only the standard library; the packages for zstd and lz4 are imported when a file
-needs them.
+No I/O, no state beyond a call, and only the standard library; pyarrow decompresses, and is imported when a file needs
+it.
 
 Entry points: `messages`, `reader.read_stream`, `framing.Framing`, `opening.detect_framing`, `compression.decompress`.
 

@@ -23,8 +23,6 @@ from typing import Final, Literal, NamedTuple
 
 from walreplay.errors import FramingError, TruncatedMessage
 
-NEWLINE: Final = b"\n"
-
 XLOGDATA: Final = Struct("!BQQq")  # 'w', wal_start, wal_end, send_time; the message follows
 KEEPALIVE: Final = Struct("!BQqB")  # 'k', wal_end, send_time, reply_requested
 
@@ -67,11 +65,6 @@ class FrameLayout:
     is_bare: bool = True
     trailer: bytes = b""
 
-    @property
-    def trailer_size(self) -> int:
-        """How many bytes stand behind each message."""
-        return len(self.trailer)
-
     def header(self, size: int) -> bytes:
         """Write what stands in front of so many bytes, where it is no row of COPY."""
         return self.mark + (size + self.counted).to_bytes(LENGTH_SIZE, self.order) if self.order else b""
@@ -83,7 +76,7 @@ class Framing(str, Enum):
     layout: FrameLayout
 
     RAW = "raw"
-    RECVLOGICAL = "recvlogical", FrameLayout(trailer=NEWLINE)
+    RECVLOGICAL = "recvlogical", FrameLayout(trailer=b"\n")
     COPYDATA = "copydata", FrameLayout("big", counted=LENGTH_SIZE, mark=b"d", is_sent=True, is_bare=False)
     PGCOPY = "pgcopy", FrameLayout("big", is_row=True)
     WALSENDER = "walsender", FrameLayout(is_sent=True, is_bare=False)
@@ -193,7 +186,7 @@ def read_trailer(data: bytes | memoryview, offset: int, framing: Framing) -> int
         raise TruncatedMessage("the data end before the newline behind a message", offset=offset)
     if trailer and data[offset] != trailer[0]:
         raise FramingError("the message is not followed by a newline", offset=offset)
-    return offset + framing.layout.trailer_size
+    return offset + len(framing.layout.trailer)
 
 
 def _behind_length(data: bytes | memoryview, offset: int, framing: Framing) -> int:

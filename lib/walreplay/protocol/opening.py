@@ -10,7 +10,7 @@ import re
 from typing import Final, NamedTuple
 
 from walreplay.errors import CaptureError, TruncatedMessage
-from walreplay.protocol.compression import MAGIC, plain
+from walreplay.protocol.compression import MAGIC, decompress, detect_compression
 from walreplay.protocol.framing import FRAMING_ORDER, KEEPALIVE, LENGTH_SIZE, PGCOPY_SIGNATURE, Framing
 from walreplay.protocol.reader import Names, names_in_utf8, read_stream
 
@@ -101,11 +101,12 @@ _TEXT_KINDS: Final = (
     (re.compile(r"(?:Qg|Uw|Yg|TQ|Ug|ZA|UEdDT1BZ|dw|aw|AAAA)[A-Za-z0-9+/\s]{30,}={0,2}\s*$"), "base64 text"),
     (re.compile(r"\s*<(?:\?xml|!DOCTYPE|html)", re.IGNORECASE), "XML or HTML"),
 )
-_DO: Final = {
+REMEDIES: Final = {
     "text by the plugin test_decoding": "Record with --plugin=pgoutput",
     "JSON by the plugin wal2json": "Record with --plugin=pgoutput",
     "binary data printed as hexadecimal text, as psql and COPY in text do": "Record with COPY ... (FORMAT binary)",
 }
+"""What to do about files that may have been meant to be captures."""
 
 
 def what_is(data: bytes | memoryview) -> str | None:
@@ -120,19 +121,9 @@ def what_is(data: bytes | memoryview) -> str | None:
     kind = next((name for magic, name in _MAGIC if head.startswith(magic)), None)
     if kind is None and _is_wal_segment(head):
         return "a segment of PostgreSQL's WAL, which holds no logical messages"
-    if kind is None and is_text(head):
+    if kind is None and head and _CONTROL.isdisjoint(head[:_TEXT_BYTES]):
         return _kind_of_text(head)
     return kind
-
-
-def is_text(data: bytes | memoryview) -> bool:
-    """Return whether the first bytes are text, as no stream's are."""
-    return len(data) > 0 and _CONTROL.isdisjoint(bytes(data[:_TEXT_BYTES]))
-
-
-def remedy_for(what: str | None) -> str | None:
-    """Return what to do about a file that may have been meant to be a capture; None where nothing is known."""
-    return _DO.get(what or "")
 
 
 def _kind_of_text(head: bytes) -> str:
@@ -175,7 +166,7 @@ class Opened(NamedTuple):
 
 
 def open_file(content: bytes | memoryview, names: Names | None = None) -> Opened:
-    """Open a file.
+    """Open a file; bytes that are not compressed are not copied.
 
     Args:
         content: its bytes as stored.
@@ -184,7 +175,8 @@ def open_file(content: bytes | memoryview, names: Names | None = None) -> Opened
     Raises:
         as `decompress`.
     """
-    opened = Opened(*plain(content))
+    compression = detect_compression(content)
+    opened = Opened(compression, memoryview(decompress(bytes(content)) if compression else content).cast("B"))
     if names is None or len(opened.data) < RECOGNISABLE_BYTES or opened.foreign is not None:
         return opened
     return opened._replace(framing=detect_framing(bytes(opened.data[:HEAD_BYTES]), names=names))

@@ -15,9 +15,9 @@ from walreplay.decode.scan import fingerprint
 from walreplay.decode.sessions.parting import told_for_paths
 from walreplay.errors import FramingChange, NotACapture, OrderError, WalReplayError
 from walreplay.listing import map_file
-from walreplay.protocol.compression import plain
 from walreplay.protocol.framing import Framing
 from walreplay.protocol.messages import Relation, Type
+from walreplay.protocol.opening import open_file
 from walreplay.stream.duplicates import check_copies
 from walreplay.stream.plan import FilePlan, Plan, Step
 from walreplay.stream.stitch import Stitch
@@ -97,7 +97,7 @@ class PlannedBytes:
         if file.proof is not None and not file.proof.begins(content):
             raise other_bytes(file.path)
         try:
-            return cls(file.path, plain(memoryview(content)[: file.length]).data)
+            return cls(file.path, open_file(memoryview(content)[: file.length]).data)
         except WalReplayError as error:
             error.at(path=file.path)
             raise

@@ -16,8 +16,8 @@ from walreplay.decode import gathered
 from walreplay.decode.change_batch import ChangeBatch
 from walreplay.decode.decoder import Decoder
 from walreplay.protocol import messages as m
-from walreplay.protocol.compression import plain
 from walreplay.protocol.framing import Framing
+from walreplay.protocol.opening import open_file
 from walreplay.stream.plan import Plan
 from walreplay.stream.planned import PlannedBytes
 
@@ -117,6 +117,6 @@ def test_nobody_who_does_not_ask_is_told() -> None:
     (file,) = planned.plan.files
     decoder = Decoder(Framing.RAW)
     for step in file.steps:
-        list(PlannedBytes("file", plain(data).data).decode(decoder, step, planned.plan.versions, ()))
+        list(PlannedBytes("file", open_file(data).data).decode(decoder, step, planned.plan.versions, ()))
     (batch,) = decoder.rest()
     assert batch.places is None

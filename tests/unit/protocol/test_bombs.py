@@ -37,6 +37,7 @@ def most():
 MEASURE: Final = f"""{MOST}
 import sys
 from pathlib import Path
+import pyarrow
 from walreplay.errors import CaptureError
 from walreplay.protocol.compression import decompress
 

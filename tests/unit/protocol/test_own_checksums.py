@@ -14,7 +14,7 @@ import zstandard
 from support.captures import case
 from walreplay.decode.files import ScanTask, scan_file
 from walreplay.errors import CaptureError
-from walreplay.protocol.compression import plain
+from walreplay.protocol.opening import open_file
 
 CONTENT = b"".join(case("o03").streams())[:1000]
 
@@ -42,7 +42,7 @@ def test_no_flipped_bit_gives_other_content(form: str) -> None:
         flipped = bytearray(stored)
         flipped[at // 8] ^= 1 << at % 8
         try:
-            content = plain(bytes(flipped))
+            content = open_file(bytes(flipped))
             # Without the first bytes that tell of compression it is no capture.
             scan_file("file", bytes(flipped), ScanTask(first=True))
         except CaptureError:
@@ -57,4 +57,4 @@ def test_without_a_checksum_a_file_proves_nothing() -> None:
     for stored in (zstandard.ZstdCompressor(write_checksum=False).compress(CONTENT), lz4.frame.compress(CONTENT)):
         flipped = bytearray(stored)
         flipped[len(stored) // 4] ^= 1
-        assert bytes(plain(bytes(flipped)).data) != CONTENT
+        assert bytes(open_file(bytes(flipped)).data) != CONTENT

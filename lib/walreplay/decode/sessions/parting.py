@@ -29,7 +29,7 @@ from walreplay.decode.summary import Stretch
 from walreplay.decode.walk import Place
 from walreplay.errors import CaptureError, FramingChange, NotACapture, OrderError, TruncatedMessage
 from walreplay.protocol.framing import FRAMING_ORDER, LENGTH_SIZE, Framing
-from walreplay.protocol.opening import HEAD_BYTES, detect_framing, remedy_for, what_is
+from walreplay.protocol.opening import HEAD_BYTES, REMEDIES, detect_framing, what_is
 from walreplay.types.text import UTF8, names_in
 
 _SESSIONS: Final = 1_000
@@ -365,7 +365,7 @@ def no_capture(data: bytes | memoryview, compression: str | None = None) -> NotA
             f"no pgoutput capture: the bytes fit none of the framings {framings}", offset=0, remedy=_NAME_IT
         )
     compressed = f", compressed with {compression}" if compression else ""
-    instead = remedy_for(what)
+    instead = REMEDIES.get(what)
     return NotACapture(
         f"no pgoutput capture, but {what}{compressed}",
         offset=0,

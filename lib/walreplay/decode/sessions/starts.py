@@ -76,7 +76,7 @@ def is_short_abort(framing: Framing, tail: bytes) -> bool:
 
 def is_all_aborts(framing: Framing, session: bytes | memoryview) -> bool:
     """Return whether whole messages are Stream Aborts alone, without frames that say so: any bytes are their xids."""
-    layout, size = framing.layout, 9 + framing.layout.trailer_size
+    layout, size = framing.layout, 9 + len(framing.layout.trailer)
     has_header = framing.is_sized or layout.is_sent
     return not has_header and len(session) % size == 0 and set(session[::size]) == {ord("A")}
 

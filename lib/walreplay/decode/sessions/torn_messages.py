@@ -253,7 +253,7 @@ def _refuse_stream(data: memoryview, stop: int, head: int, place: Place) -> None
     begin = b"S" + place.stream.to_bytes(4, "big") + b"\1"  # the stream's first block
     tail = bytes(data[stop:])
     begin_offset = tail.find(begin, 1 + head)
-    block_tag_offset = begin_offset + len(begin) + head + place.framing.layout.trailer_size
+    block_tag_offset = begin_offset + len(begin) + head + len(place.framing.layout.trailer)
     if begin_offset >= 0 and block_tag_offset < len(tail) and tail[block_tag_offset] in ROWS + b"E":
         raise MalformedMessage(
             f"the message of {len(tail):,} bytes or more runs over where the stream that it is in begins anew, "
