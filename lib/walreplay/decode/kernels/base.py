@@ -32,97 +32,65 @@ def address_of(typingctx: Any, array: Any) -> Any:
     return types.int64(array), codegen
 
 
-def _pointer(builder: Any, address: Any, bits: int) -> Any:
-    return builder.inttoptr(address, ir.IntType(bits).as_pointer())
+def _load(builder: Any, address: Any, kind: Any) -> Any:
+    """Load a value of an LLVM type from any address."""
+    value = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    value.align = 1
+    return value
 
 
-@instruction
-def load_byte(typingctx: Any, address: Any) -> Any:
-    """Load the byte at an address."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.zext(builder.load(_pointer(builder, arguments[0], 8)), ir.IntType(64))
-
-    return types.int64(types.int64), codegen
+def _store(context: Any, builder: Any, address: Any, value: Any) -> Any:
+    """Store a value of any LLVM type at any address; return what an instruction without a result gives."""
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 1
+    return context.get_dummy_value()
 
 
-@instruction
-def load_word(typingctx: Any, address: Any) -> Any:
-    """Load 8 bytes at any address; the first byte is the lowest."""
+def _load_instruction(
+    bits: int, *, swaps: bool = False, extend: str = "zext", result: str = "int64"
+) -> Callable[..., Any]:
+    """Make the instruction that loads a number of so many bits, in the machine's order of bytes or the other one."""
 
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value = builder.load(_pointer(builder, arguments[0], 64))
-        value.align = 1
-        return value
-
-    return types.uint64(types.int64), codegen
-
-
-def _load_big(bits: int) -> Callable[..., Any]:
     def load(typingctx: Any, address: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            value = builder.load(_pointer(builder, arguments[0], bits))
-            value.align = 1
-            return builder.zext(builder.bswap(value), ir.IntType(64)) if bits < 64 else builder.bswap(value)
+            value = _load(builder, arguments[0], ir.IntType(bits))
+            if swaps:
+                value = builder.bswap(value)
+            return getattr(builder, extend)(value, ir.IntType(64)) if bits < 64 else value
 
-        return types.int64(types.int64), codegen
+        return getattr(types, result)(types.int64), codegen
 
     return instruction(load)
 
 
-# Big-endian numbers of so many bits at any address; those of 16 and 32 are taken without a sign.
-load_big_16: Final = _load_big(16)
-load_big_32: Final = _load_big(32)
-load_big_64: Final = _load_big(64)
-
-
-def _load_native(bits: int) -> Callable[..., Any]:
-    def load(typingctx: Any, address: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            value = builder.load(_pointer(builder, arguments[0], bits))
-            value.align = 1
-            return builder.sext(value, ir.IntType(64)) if bits < 64 else value
-
-        return types.int64(types.int64), codegen
-
-    return instruction(load)
-
-
+load_byte: Final = _load_instruction(8)
+load_word: Final = _load_instruction(64, result="uint64")  # the first byte is the lowest
+# Big-endian numbers; those of 16 and 32 bits are taken without a sign.
+load_big_16: Final = _load_instruction(16, swaps=True)
+load_big_32: Final = _load_instruction(32, swaps=True)
+load_big_64: Final = _load_instruction(64, swaps=True)
 # Numbers with a sign, as the machine writes them.
-load_int32: Final = _load_native(32)
-load_int64: Final = _load_native(64)
+load_int32: Final = _load_instruction(32, extend="sext")
+load_int64: Final = _load_instruction(64)
 
 
-def _store(bits: int) -> Callable[..., Any]:
+def _store_instruction(bits: int, argument: str = "int64") -> Callable[..., Any]:
+    """Make the instruction that stores so many lower bits of a number, as the machine writes them."""
+
     def store(typingctx: Any, address: Any, value: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             value = arguments[1] if bits == 64 else builder.trunc(arguments[1], ir.IntType(bits))
-            stored = builder.store(value, _pointer(builder, arguments[0], bits))
-            stored.align = 1
-            return context.get_dummy_value()
+            return _store(context, builder, arguments[0], value)
 
-        return types.void(types.int64, types.int64), codegen
+        return types.void(types.int64, getattr(types, argument)), codegen
 
     return instruction(store)
 
 
-# So many lower bits of a number, as the machine writes them.
-store_8: Final = _store(8)
-store_16: Final = _store(16)
-store_32: Final = _store(32)
-store_64: Final = _store(64)
-
-
-@instruction
-def store_word(typingctx: Any, address: Any, word: Any) -> Any:
-    """Store 8 bytes at any address."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        stored = builder.store(arguments[1], _pointer(builder, arguments[0], 64))
-        stored.align = 1
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.uint64), codegen
+store_8: Final = _store_instruction(8)
+store_16: Final = _store_instruction(16)
+store_32: Final = _store_instruction(32)
+store_64: Final = _store_instruction(64)
+store_word: Final = _store_instruction(64, "uint64")
 
 
 @instruction
@@ -130,11 +98,8 @@ def copy_32(typingctx: Any, target: Any, source: Any) -> Any:
     """Copy 32 bytes from one address to another."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        vector = ir.VectorType(ir.IntType(8), 32).as_pointer()
-        loaded = builder.load(builder.inttoptr(arguments[1], vector))
-        loaded.align = 1
-        builder.store(loaded, builder.inttoptr(arguments[0], vector)).align = 1
-        return context.get_dummy_value()
+        loaded = _load(builder, arguments[1], ir.VectorType(ir.IntType(8), 32))
+        return _store(context, builder, arguments[0], loaded)
 
     return types.void(types.int64, types.int64), codegen
 
@@ -145,9 +110,7 @@ def nul_bits(typingctx: Any, address: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = ir.VectorType(ir.IntType(8), 32)
-        loaded = builder.load(builder.inttoptr(arguments[0], vector.as_pointer()))
-        loaded.align = 1
-        is_nul = builder.icmp_unsigned("==", loaded, ir.Constant(vector, [0] * 32))
+        is_nul = builder.icmp_unsigned("==", _load(builder, arguments[0], vector), ir.Constant(vector, [0] * 32))
         return builder.zext(builder.bitcast(is_nul, ir.IntType(32)), ir.IntType(64))
 
     return types.int64(types.int64), codegen
@@ -165,10 +128,7 @@ def utf8_faults(typingctx: Any, address: Any) -> Any:
         vector = ir.VectorType(ir.IntType(8), 32)
 
         def load(back: int) -> Any:
-            start = builder.sub(arguments[0], ir.Constant(ir.IntType(64), back))
-            loaded = builder.load(builder.inttoptr(start, vector.as_pointer()))
-            loaded.align = 1
-            return loaded
+            return _load(builder, builder.sub(arguments[0], ir.Constant(ir.IntType(64), back)), vector)
 
         def is_(comparison: str, bytes_: Any, limit: int) -> Any:
             return builder.icmp_unsigned(comparison, bytes_, ir.Constant(vector, [limit] * 32))
@@ -198,7 +158,7 @@ def copy_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = ir.IntType(8).as_pointer()
         memcpy = builder.module.declare_intrinsic("llvm.memcpy", [pointer, pointer, ir.IntType(64)])
-        to, start = (_pointer(builder, address, 8) for address in arguments[:2])
+        to, start = (builder.inttoptr(address, pointer) for address in arguments[:2])
         builder.call(memcpy, [to, start, arguments[2], ir.Constant(ir.IntType(1), 0)])
         return context.get_dummy_value()
 
@@ -221,11 +181,7 @@ def store_uuid(typingctx: Any, target: Any, source: Any) -> Any:
             mask = ir.Constant(ir.VectorType(ir.IntType(32), len(places)), places)
             return builder.shuffle_vector(first, second, mask)
 
-        def pointer(address: Any, count: int) -> Any:
-            return builder.inttoptr(address, ir.VectorType(ir.IntType(8), count).as_pointer())
-
-        raw = builder.load(pointer(arguments[1], 16))
-        raw.align = 1
+        raw = _load(builder, arguments[1], ir.VectorType(ir.IntType(8), 16))
         upper, lower = builder.lshr(raw, splat(4, 16)), builder.and_(raw, splat(15, 16))
         nibbles = shuffled(
             upper, lower, [place for pair in zip(range(16), range(16, 32), strict=True) for place in pair]
@@ -233,9 +189,7 @@ def store_uuid(typingctx: Any, target: Any, source: Any) -> Any:
         to_letter = builder.select(builder.icmp_unsigned(">", nibbles, splat(9)), splat(39), splat(0))
         digits = builder.add(builder.add(nibbles, splat(48)), to_letter)
         text = shuffled(digits, splat(45), _UUID_PLACES + [32] * 28)
-        stored = builder.store(text, pointer(arguments[0], 64))
-        stored.align = 1
-        return context.get_dummy_value()
+        return _store(context, builder, arguments[0], text)
 
     return types.void(types.int64, types.int64), codegen
 
