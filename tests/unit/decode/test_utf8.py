@@ -49,5 +49,5 @@ def test_values_are_judged_as_python_does(seed: int) -> None:
         ends = np.cumsum([len(before), *map(len, values)]).astype(np.int32)
         verdicts = [is_utf8(value) for value in values]
         assert bool(kernels_text.are_utf8(data, ends, 0, len(values))) == all(verdicts), (values, ends)
-        first = kernels_text.first_not_utf8(data, ends, 0, len(values))
-        assert first == (-1 if all(verdicts) else verdicts.index(False)), (values, ends)
+        upto = [bool(kernels_text.are_utf8(data, ends, 0, row + 1)) for row in range(len(values))]
+        assert upto == [all(verdicts[: row + 1]) for row in range(len(values))], (values, ends)

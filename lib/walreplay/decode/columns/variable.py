@@ -5,6 +5,7 @@ Text, which is checked to be UTF-8, and bytea; then arrays of one dimension, and
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -177,7 +178,13 @@ class TextBuilder(VariableBuilder):
             row = int(np.searchsorted(self._ends[start : end + 1], nul, side="right")) - 1
             return ValueFormatError(HAS_NUL, offset=tile.place(row))
         if flags & kernels_text.HAS_HIGH and not kernels_text.are_utf8(self._data, self._ends, start, end):
-            row = kernels_text.first_not_utf8(self._data, self._ends, start, end)  # slower, but it says which
+            # Up to the first row that is not UTF-8, all are.
+            row = bisect_left(
+                range(end),
+                True,
+                lo=start,
+                key=lambda row: not kernels_text.are_utf8(self._data, self._ends, start, row + 1),
+            )
             return ValueFormatError(NOT_UTF8, offset=tile.place(row - start), remedy=NOT_UTF8_REMEDY)
         return None
 
@@ -215,6 +222,9 @@ def canonical_texts(texts: pa.Array, type_oid: int) -> pa.Array:
     return pc.replace_with_mask(texts, pa.array(is_unsure), written.take(sent.indices))
 
 
+_TEXT_CONTROLS: Final = np.frombuffer(b"\t\n\r", np.uint8)  # The control characters that text may have
+
+
 class LabelBuilder(TextBuilder):
     """A user-defined type: if all bytes are text (as an enum's labels), they are kept; otherwise each value is read."""
 
@@ -228,7 +238,9 @@ class LabelBuilder(TextBuilder):
         rescued = self._gather(tile)
         self.program[programs.LOW] = NO_FORM
         start, end = (int(self._ends[row]) for row in (self.rows, self.rows + tile.size))
-        has_control = kernels_binary.has_control(self._data, start, end)
+        data = self._data[start:end]
+        controls = data[(data < ord(" ")) | (data == 0x7F)]
+        has_control = controls.size > 0 and not np.isin(controls, _TEXT_CONTROLS).all()
         fault = self._fault(tile)
         if (has_control or fault is not None) and tile.has_binary():
             # The rows are written again: `rows` has not moved.
@@ -402,8 +414,9 @@ class VectorBuilder(ColumnBuilder):
         readable = valid & pc.match_substring_regex(texts, VECTOR_FORM).to_numpy(zero_copy_only=False)
         filled = readable & (pc.binary_length(texts).to_numpy() > len("[]"))
         counts = np.zeros(tile.size, dtype=np.int64)
-        elements, counts[filled] = _vector_elements(texts.filter(pa.array(filled)))
-        numbers = pc.cast(elements, pa.float32()).to_numpy()
+        lists = pc.split_pattern(pc.ascii_trim(texts.filter(pa.array(filled)), "[]"), ",")
+        counts[filled] = lists.value_lengths().to_numpy()
+        numbers = pc.cast(lists.flatten(), pa.float32()).to_numpy()
         finite = np.isfinite(numbers)  # else beyond real's largest number
         if not finite.all():
             row_of = np.repeat(np.arange(tile.size), counts)
@@ -435,17 +448,3 @@ class VectorBuilder(ColumnBuilder):
         values = pa.Array.from_buffers(pa.float32(), size, [None, pa.py_buffer(self._values[:size])])
         ends = pa.py_buffer(self._ends[: rows + 1])
         return pa.Array.from_buffers(self.column_type.arrow, rows, [validity, ends], children=[values])
-
-
-def _vector_elements(vectors: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
-    """Return the texts of the elements of all vectors, none of which may be empty, and the number in each vector."""
-    ends = np.frombuffer(vectors.buffers()[1], np.int32)[: len(vectors) + 1].astype(np.int64)
-    data = np.frombuffer(vectors.buffers()[2] or b"", np.uint8)[ends[0] : ends[-1]]
-    is_end = (data == ord(",")) | (data == ord("]"))
-    element_ends = np.flatnonzero(is_end)
-    counts = np.diff(np.searchsorted(element_ends, ends - ends[0]))
-    offsets = np.zeros(element_ends.size + 1, dtype=np.int32)
-    # Minus the marks: each vector has an opening bracket, each element a comma or a closing bracket behind it.
-    offsets[1:] = element_ends - np.arange(element_ends.size) - np.repeat(np.arange(1, len(vectors) + 1), counts)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[~(is_end | (data == ord("[")))])]
-    return pa.Array.from_buffers(pa.string(), element_ends.size, buffers), counts

@@ -7,29 +7,22 @@ Each function reads or writes the common form of one value.  A cell of n bytes h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-from walreplay.decode.compile.kernel import helper, kernel, routine
-from walreplay.decode.compile.parameters import BYTES, INT64
+from walreplay.decode.compile.kernel import helper, routine
 from walreplay.decode.kernels.base import (
     POWERS_OF_TEN,
-    address_of,
     copy_bytes,
     load_big_16,
     load_big_32,
     load_big_64,
     load_byte,
-    load_word,
     multiply_add,
     store_uuid,
     store_word,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 NULL: Final = -1
 UNCHANGED: Final = -2
@@ -168,27 +161,14 @@ SLACK: Final = 192  # How much room is asked for behind a value's own bytes: no 
 
 _LONGEST_NUMERIC: Final = 160
 
+_GROUP_DIGITS: Final = np.array([int.from_bytes(b"%04d" % group, "little") for group in range(10_000)], dtype=np.uint64)
+"""The four digits of every number below 10,000 as bytes."""
 
-def _group_digits() -> NDArray[np.uint64]:
-    """Return the four digits of every number below 10,000 as bytes."""
-    return np.array([int.from_bytes(b"%04d" % group, "little") for group in range(10_000)], dtype=np.uint64)
-
-
-_GROUP_DIGITS: Final = _group_digits()
-_8: Final = np.uint64(8)
-_ONES: Final = np.uint64(0x0101010101010101)
-_SEVEN_BITS: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
-_FROM_SPACE: Final = np.uint64(0x6060606060606060)
-_TABS: Final = np.uint64(0x0909090909090909)
-_LINE_FEEDS: Final = np.uint64(0x0A0A0A0A0A0A0A0A)
-_RETURNS: Final = np.uint64(0x0D0D0D0D0D0D0D0D)
-_SPACES: Final = np.uint64(0x2020202020202020)
 _DASH: Final = np.uint64(45)
 _POINT: Final = np.uint64(46)
 _ZERO: Final = np.uint64(48)
 _NAN_WORD: Final = np.uint64(int.from_bytes(b"NaN\0\0\0\0\0", "little"))
 _INFINITY_WORD: Final = np.uint64(int.from_bytes(b"Infinity", "little"))
-_HIGH_BITS: Final = np.uint64(0x8080808080808080)
 
 
 @helper
@@ -275,20 +255,6 @@ def _write_byte(target, byte):
     return np.int64(4)
 
 
-@helper
-def _is_not(word, bytes_):
-    """Return a word with high bits where two words of ASCII differ."""
-    return (word ^ bytes_) + _SEVEN_BITS
-
-
-@helper
-def _control_bits(word):
-    """Return a word with high bits where a byte is a control character other than tabs and line ends."""
-    seven = word & _SEVEN_BITS
-    other = _is_not(seven, _TABS) & _is_not(seven, _LINE_FEEDS) & _is_not(seven, _RETURNS)
-    return (~(seven + _FROM_SPACE) | (seven + _ONES)) & other & ~word & _HIGH_BITS
-
-
 @routine
 def write_text(target, start, size, form):
     """Write the text of a value of some form and give its length, or -1 for another form; behind it is `SLACK`."""
@@ -306,17 +272,3 @@ def write_text(target, start, size, form):
         copy_bytes(target, start, size)
         return size
     return np.int64(-1)
-
-
-@kernel(BYTES, INT64, INT64)
-def has_control(data, start, end):
-    """Return whether there is any control character, but tabs and line ends, between start and end."""
-    address, stop = address_of(data) + start, address_of(data) + end
-    control = np.uint64(0)
-    while address + 8 <= stop:
-        control |= _control_bits(load_word(address))
-        address += 8
-    while address < stop:
-        control |= _control_bits(np.uint64(load_byte(address)) | (_SPACES << _8))  # seven spaces beside it
-        address += 1
-    return 1 if control != np.uint64(0) else 0

@@ -18,7 +18,9 @@ import numpy as np
 
 from walreplay.decode.compile.kernel import helper, kernel
 from walreplay.decode.compile.parameters import BYTES, INT64, out, record
-from walreplay.decode.kernels.base import address_of, load_byte, store_8
+from walreplay.decode.kernels.base import address_of, load_big_16, load_big_32, load_byte, store_8
+from walreplay.decode.kernels.binary import BINARY, NULL
+from walreplay.decode.kernels.text import NIBBLES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,9 +34,6 @@ WRONG_FIELDS: Final = 2  # A row has another number of fields: `FIELDS`, or more
 STRAY_RETURN: Final = 3  # A carriage return stands in the middle of a row
 STRAY_BACKSLASH: Final = 4  # A backslash is the last of the bytes
 WRONG_LENGTH: Final = 5  # A field's length is negative
-
-_NULL: Final = -1
-_BINARY: Final = -3
 
 _LF: Final = 10
 _CR: Final = 13
@@ -82,17 +81,6 @@ def _is(base, start, end, text, size):
         if load_byte(base + start + k) != load_byte(text + k):
             return False
     return True
-
-
-@helper
-def _hex_digit(c):
-    if 48 <= c <= 57:  # 0 to 9
-        return c - 48
-    if 97 <= c <= 102:  # a to f
-        return c - 87
-    if 65 <= c <= 70:  # A to F
-        return c - 55
-    return -1
 
 
 @helper
@@ -144,11 +132,11 @@ def _text_field(base, read_at, stop, delimiter, null, null_size):
                     read_at += 1
                     digit_count += 1
                 escaped = value & 255  # as PostgreSQL does
-            elif escaped == 120 and read_at < stop and _hex_digit(load_byte(base + read_at)) >= 0:  # x
-                escaped = _hex_digit(load_byte(base + read_at))
+            elif escaped == 120 and read_at < stop and NIBBLES[load_byte(base + read_at)] < 16:  # x
+                escaped = np.int64(NIBBLES[load_byte(base + read_at)])
                 read_at += 1
-                if read_at < stop and _hex_digit(load_byte(base + read_at)) >= 0:
-                    escaped = escaped * 16 + _hex_digit(load_byte(base + read_at))
+                if read_at < stop and NIBBLES[load_byte(base + read_at)] < 16:
+                    escaped = escaped * 16 + np.int64(NIBBLES[load_byte(base + read_at)])
                     read_at += 1
             elif escaped == 98:  # \b
                 escaped = 8
@@ -243,7 +231,7 @@ def _split_lines(buf, start, stop, columns, signs, null, cells, is_csv):
                 return rows
             if column < columns:  # a field too many has no cell
                 offset[cell + column] = field.begin
-                length[cell + column] = _NULL if field.is_null else field.end - field.begin
+                length[cell + column] = NULL if field.is_null else field.end - field.begin
             column += 1
             # One too many is enough.
             if read_at >= stop or load_byte(base + read_at) != signs.delimiter or column > columns:
@@ -292,16 +280,11 @@ def csv_end(buf, start, stop, quote, escape):
     return -1 if quoted and last == start else last
 
 
-@helper
-def _int32_at(buf, i):
-    value = np.int64(buf[i]) << 24 | np.int64(buf[i + 1]) << 16 | np.int64(buf[i + 2]) << 8 | np.int64(buf[i + 3])
-    return value - (np.int64(1) << 32) if value >> 31 else value
-
-
 @kernel(BYTES, INT64, INT64, INT64, _CELLS)
 def split_binary(buf, start, stop, columns, cells):
     """Take whole rows of COPY's binary format apart, as many as there are."""
     offset, length, marks = cells
+    base = address_of(buf)
     rows = 0
     cell = 0
     i = np.int64(start)
@@ -309,7 +292,7 @@ def split_binary(buf, start, stop, columns, cells):
     marks[WHY] = MORE
     while i + 2 <= stop and cell + columns <= offset.size:
         marks[ROW] = i
-        fields = np.int64(buf[i]) << 8 | np.int64(buf[i + 1])
+        fields = load_big_16(base + i)
         i += 2
         if fields == 0xFFFF:  # the trailer
             marks[AT] = i
@@ -321,18 +304,18 @@ def split_binary(buf, start, stop, columns, cells):
         for column in range(columns):
             if i + 4 > stop:
                 return rows  # the row is not there as a whole: it is read again with more bytes
-            size = _int32_at(buf, i)
+            size = np.int64(np.int32(load_big_32(base + i)))
             i += 4
             if size < -1:
                 marks[WHY] = WRONG_LENGTH
                 return rows
             offset[cell + column] = i
             if size < 0:
-                length[cell + column] = _NULL
+                length[cell + column] = NULL
             else:
                 if i + size > stop:
                     return rows
-                length[cell + column] = _BINARY - size
+                length[cell + column] = BINARY - size
                 i += size
         cell += columns
         rows += 1

@@ -23,7 +23,7 @@ from walreplay.decode.kernels.base import (
     load_word,
     multiply_add,
 )
-from walreplay.types.datetime import FIRST_MICRO, LAST_MICRO, days_from_civil
+from walreplay.types.datetime import FIRST_MICRO, LAST_MICRO
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -196,8 +196,6 @@ _MARKS: Final = np.uint64(int.from_bytes(b"\0\0\xff\0\0\xff\0\0", "little"))
 BAD_DAY: Final = -(2**40)
 _BAD_PAIRS: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
 _DAY_MICROS: Final = 86_400_000_000
-_FIRST_MICRO: Final = FIRST_MICRO
-_LAST_MICRO: Final = LAST_MICRO
 
 
 def _calendar() -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
@@ -206,18 +204,13 @@ def _calendar() -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]
     `years` has each year's 1 January in days since 1970-01-01, times two, plus one for a leap year.  The
     others have 100 places (any two digits) for common and 100 for leap years: days before a month, and in it.
     """
-    years = np.zeros(10_000, dtype=np.int32)
-    before = np.zeros(200, dtype=np.int32)
-    inside = np.zeros(200, dtype=np.int32)
-    for year in range(1, 10_000):
-        leap = days_from_civil(year, 3, 1) - days_from_civil(year, 2, 1) == 29
-        years[year] = 2 * days_from_civil(year, 1, 1) + leap
-    for kind, year in enumerate((1970, 1972)):
-        for month in range(1, 13):
-            first = days_from_civil(year, month, 1)
-            before[100 * kind + month] = first - days_from_civil(year, 1, 1)
-            inside[100 * kind + month] = days_from_civil(year + month // 12, month % 12 + 1, 1) - first
-    return years, before, inside
+    new_years = np.arange("0000", "10001", dtype="datetime64[Y]").astype("datetime64[D]").astype(np.int32)
+    before, inside = np.zeros((2, 200), dtype=np.int32)
+    for place, year in ((1, 1970), (101, 1972)):
+        months = np.arange(f"{year}-01", f"{year + 1}-02", dtype="datetime64[M]").astype("datetime64[D]")
+        before[place : place + 12] = (months[:-1] - months[0]).astype(np.int32)
+        inside[place : place + 12] = np.diff(months).astype(np.int32)
+    return 2 * new_years[:-1] + (np.diff(new_years) == 366), before, inside
 
 
 @helper
@@ -320,7 +313,7 @@ def zoned_time(base, start, end):
         return np.int64(NO_TIME)
     shift = (hours * 3600 + minutes * 60 + seconds) * 1_000_000
     micros += shift if load_byte(base + zone) == 45 else -shift  # west of Greenwich, UTC is later
-    return micros if _FIRST_MICRO <= micros <= _LAST_MICRO else np.int64(NO_TIME)  # the zone may lead out of the years
+    return micros if FIRST_MICRO <= micros <= LAST_MICRO else np.int64(NO_TIME)  # the zone may lead out of the years
 
 
 _YEARS, _DAYS_BEFORE, _MONTH_DAYS = _calendar()

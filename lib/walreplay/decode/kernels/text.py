@@ -143,18 +143,6 @@ def are_utf8(data, ends, start, stop):
     return np.int64(is_utf8(address_of(data), address_of(ends), start, stop))
 
 
-@kernel(BYTES, CELLS, INT64, INT64)
-def first_not_utf8(data, ends, start, stop):
-    """Return the first of the rows start to stop that is not UTF-8, or -1."""
-    base = address_of(data)
-    for row in range(start, stop):
-        end = np.int64(ends[row + 1])
-        _, fault = _fault_from(base, np.int64(ends[row]), end, end)
-        if fault:
-            return row
-    return -1
-
-
 def _nibbles() -> NDArray[np.uint8]:
     table = np.full(256, 255, dtype=np.uint8)
     for value, digit in enumerate("0123456789abcdef"):
@@ -162,7 +150,9 @@ def _nibbles() -> NDArray[np.uint8]:
     return table
 
 
-_NIBBLES: Final = _nibbles()
+NIBBLES: Final = _nibbles()
+"""The values of hexadecimal digits; 255 for any other byte."""
+
 _LETTER_BIT: Final = np.uint64(0x2020202020202020)
 _FROM_A: Final = np.uint64(0x1F1F1F1F1F1F1F1F)
 _FROM_G: Final = np.uint64(0x1919191919191919)
@@ -206,8 +196,8 @@ def write_hex(target, start, count):
         store_word(target + i, _hex_word(word))
     fault &= _HIGH_BITS  # a fault of the words; single bytes add theirs below
     for i in range(whole, count):
-        high = np.uint64(_NIBBLES[load_byte(start + 2 * i)])
-        low = np.uint64(_NIBBLES[load_byte(start + 2 * i + 1)])
+        high = np.uint64(NIBBLES[load_byte(start + 2 * i)])
+        low = np.uint64(NIBBLES[load_byte(start + 2 * i + 1)])
         fault |= (high | low) & np.uint64(0xF0)  # 255 is no digit
         store_8(target + i, np.int64((high << _4) | low))
     return fault == _ZERO
