@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from zipimport import zipimporter
 
 import numba
@@ -90,11 +90,6 @@ def type_of(parameter: Parameter) -> Any:
     return types.Array(dtype, parameter.ndim, "C", readonly=parameter.readonly)
 
 
-def signature_of(signature: Sequence[Parameter]) -> Any:
-    """Return numba's signature of a kernel that takes these parameters."""
-    return types.int64(*map(type_of, signature))
-
-
 def compile_kernel(function: Callable[..., Any], signature: Sequence[Parameter]) -> Callable[..., int]:
     """Compile a kernel, or load it from numba's cache."""
     try:
@@ -126,20 +121,10 @@ def _viewed(field: Parameter, item: Any) -> Any:
 
 def compiled(function: Callable[..., Any], signature: Sequence[Parameter], *, cache: bool) -> Callable[..., int]:
     """Return the function that numba has compiled for a kernel."""
-    made = numba.njit(signature_of(signature), cache=cache, nogil=True, error_model="numpy")(function)
+    made = numba.njit(types.int64(*map(type_of, signature)), cache=cache, nogil=True, error_model="numpy")(function)
     return cast("Callable[..., int]", made)
 
 
-def helper(function: Callable[..., Any]) -> Any:
-    """Compile a function into its callers (inline)."""
-    return numba.njit(nogil=True, error_model="numpy", forceinline=True)(function)
-
-
-def routine(function: Callable[..., Any]) -> Any:
-    """Compile a function once, apart from its callers."""
-    return numba.njit(nogil=True, error_model="numpy")(function)
-
-
-def instruction(function: Callable[..., Any]) -> Any:
-    """Replace each call by the LLVM instructions that the function gives."""
-    return intrinsic(function)
+helper: Final = numba.njit(nogil=True, error_model="numpy", forceinline=True)  # compiles a function into its callers
+routine: Final = numba.njit(nogil=True, error_model="numpy")  # compiles a function once, apart from its callers
+instruction: Final = intrinsic  # replaces each call by the LLVM instructions that the function gives
