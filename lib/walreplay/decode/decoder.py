@@ -452,8 +452,7 @@ class Decoder(StreamWalker):
         placer.begin()
         mask, is_placed = self._kept(tile), False
         while not is_placed:
-            placer.place(buf, tile, mask)
-            is_placed = not placer.has_refusal
+            is_placed = placer.place(buf, tile, mask)
             yield from self._settle(buf, tile)
 
     def _settle(self, buf: NDArray[np.uint8], tile: Tile) -> Iterator[ChangeBatch]:

@@ -33,7 +33,6 @@ from walreplay.decode.kernels.binary import UNCHANGED
 from walreplay.decode.placing import Tile, empty
 from walreplay.errors import ValueFormatError
 from walreplay.protocol import messages as m
-from walreplay.protocol.messages import Relation
 from walreplay.types.base import ColumnType
 from walreplay.types.canonical import canonical_text
 
@@ -424,7 +423,7 @@ class CopiedRows:
 
     def __init__(
         self,
-        relation: Relation,
+        relation: m.Relation,
         types: Sequence[ColumnType],
         names: Mapping[int, tuple[str, str]],
         codec: str,
@@ -473,7 +472,7 @@ class CopiedRows:
 
 
 def inserts_of(
-    relation: Relation, columns: Sequence[pa.Array], rescued: pa.Array | None, rows: int, lsn: int
+    relation: m.Relation, columns: Sequence[pa.Array], rescued: pa.Array | None, rows: int, lsn: int
 ) -> ChangeBatch:
     """Return rows as inserts of a relation version, as of an LSN."""
     metadata = [

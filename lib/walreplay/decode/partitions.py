@@ -103,9 +103,7 @@ class PartitionFinder:
     def partitions(self, number: int) -> tuple[Partition, ...]:
         """Return the partitions, without those at the end of the stretch (`trailing`)."""
         open_ = set(self._trails(number))
-        return tuple(
-            self._partition(key) for key in self._claims if key not in open_ and self._holds(self._claims[key])
-        )
+        return tuple(Partition(*key) for key in self._claims if key not in open_ and self._holds(self._claims[key]))
 
     def alone(self) -> frozenset[int]:
         """Return the oids of relations last announced without a root in front; they are no partitions any more."""
@@ -123,7 +121,7 @@ class PartitionFinder:
         """
         if self._last is None or self._last[1] != number:
             return None, ()
-        return self._last[0], tuple(map(self._partition, self._trails(number)))
+        return self._last[0], tuple(Partition(*key) for key in self._trails(number))
 
     def _trails(self, number: int) -> list[tuple[int, m.Relation]]:
         """Return the claims after which only Relation messages follow."""
@@ -131,10 +129,6 @@ class PartitionFinder:
 
     def _holds(self, claim: _Claim) -> bool:
         return claim.proven or self._rows_of(claim.slot) == claim.rows
-
-    @staticmethod
-    def _partition(key: tuple[int, m.Relation]) -> Partition:
-        return Partition(*key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,23 +111,19 @@ class Placer:
         self.marks[[programs.SLOT_PROGRAMS, programs.TOUCHED_SLOTS, programs.MISSED_VALUES]] = addresses
 
     @property
-    def has_refusal(self) -> bool:
-        """Whether a row could not be placed."""
-        return bool(self.marks[programs.LEFT])
-
-    @property
     def has_any(self) -> bool:
         """Whether rows are pending, or one could not be placed."""
         return bool(self.marks[programs.TOUCHED] or self.marks[programs.LEFT])
 
-    def place(self, buf: NDArray[np.uint8], tile: Tile, mask: NDArray[np.uint8]) -> None:
-        """Place the rows of a tile's arrays, beginning where the last call has stopped.
+    def place(self, buf: NDArray[np.uint8], tile: Tile, mask: NDArray[np.uint8]) -> bool:
+        """Place the rows of a tile's arrays, beginning where the last call has stopped; return whether all are placed.
 
         Args:
             mask: a mask of the wanted rows; empty for all.
         """
         rows = int(self.marks[programs.CHANGE]), tile.rows, tile.offset, tile.length, mask
         self.marks[programs.LEFT] = kernels.place_rows(buf, *rows, self.marks)
+        return bool(self.marks[programs.LEFT] == Refusal.DONE)
 
     def settle(self) -> tuple[list[int], NDArray[np.int64]]:
         """Settle pending rows that need no more work; return the slots that Python has to complete, and `misses`."""

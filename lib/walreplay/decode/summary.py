@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -160,11 +161,6 @@ class Block:
     after_lsn: int = -1
     after_time: int = 0
 
-    @property
-    def offset(self) -> int:
-        """Where it begins."""
-        return self.start
-
 
 @dataclass(frozen=True, slots=True)
 class Body:
@@ -194,18 +190,13 @@ class Body:
     origin: str | None = None
     messages: int = 0
 
-    @property
-    def offset(self) -> int:
-        """Where it begins."""
-        return self.start
-
 
 @dataclass(frozen=True, slots=True)
 class Decided:
     """A decision and where it stands."""
 
     message: Decision
-    offset: int
+    start: int
     message_lsn: int = -1
     """The walk's `Place.message_lsn` there; -1 if it is not known."""
 
@@ -387,11 +378,7 @@ class Unfinished:
     @property
     def edges(self) -> tuple[int, ...]:
         """The offsets in the bytes at which files begin, except the first."""
-        edges, offset = [], 0
-        for piece in self.pieces[:-1]:
-            offset += piece.size
-            edges.append(offset)
-        return tuple(edges)
+        return tuple(accumulate(piece.size for piece in self.pieces[:-1]))
 
     @property
     def origins(self) -> tuple[tuple[str, int], ...]:

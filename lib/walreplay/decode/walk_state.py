@@ -309,11 +309,6 @@ class WalkState:
         state[[words.ROWS, words.DIGEST, words.ORIGIN]] = 0  # origin 0 is none
 
     @property
-    def restarted_at(self) -> int | None:
-        """See `OpenStreams.restarted_at`."""
-        return self.open_streams.restarted_at
-
-    @property
     def place(self) -> Place:
         """The place of the walk; only defined if it is known whether a transaction is open."""
         state = self.kernel.state

@@ -302,16 +302,16 @@ class Stitch:
         cursor = AnnouncementCursor(state, added)
         start, place, view = summary.start, added.start_place, cursor.view()
         for item in summary.items:
-            cursor.advance(item.offset)
+            cursor.advance(item.start)
             committed = follow(state, item, added)
             if committed is not None and isinstance(item, Decided):  # only decisions commit
                 # What stands behind a commit follows it in the schedule, and knows what it has announced.
                 # Commits are applied in their order, so ordinary transactions in front of this one come first.
-                state.schedule.add_ordinary(added, start, item.offset, place, view)
+                state.schedule.add_ordinary(added, start, item.start, place, view)
                 transaction, commit = committed
                 if commit is not None:  # else it has only announced relations
                     state.schedule.commit(commit)
-                start, view = item.offset, cursor.view()
+                start, view = item.start, cursor.view()
                 place = added.place_of(item, transaction)
         open_begin = self._note_begin(added, cursor)
         cursor.advance(None)

@@ -85,13 +85,13 @@ def follow(state: StitchState, item: Item, added: AddedPart) -> Committed | None
     for fault, rejection in {} if is_copy else transition.refused.items():
         if _is_at_fault(fault, state, named, transaction):
             problem = rejection.problem.format(xid=named.xid, name=type(named).__name__)
-            error = added.error(item.offset, problem, rejection.remedy)
+            error = added.error(item.start, problem, rejection.remedy)
             if not rejection.is_gap:
                 raise error
             state.refuse(error)
             transaction = None
             break
-    result = transition.action(state, transaction, named, added, added.where(item.offset))
+    result = transition.action(state, transaction, named, added, added.where(item.start))
     if not isinstance(result, Deferred):
         return result
     state.open.put(result)

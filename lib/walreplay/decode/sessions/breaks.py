@@ -325,7 +325,8 @@ class Explainer:
             if explanation is None or not search.can_improve(offset, torn_at, 1 + explanation.session_ends):
                 continue
             if not self._hides_transactions(torn_at, offset):
-                content = self._content_of(torn_at, offset, torn_place)
+                message = torn_at + head_size(self._framing, self._data, torn_at, offset)
+                content = content_of(self._data, message, offset, torn_place)
                 search.best = _Candidate(next_session, torn_at, 1 + explanation.session_ends, content)
         best, undecided = search.best, search.undecided
         if best is not None and (undecided is None or not best.should_wait_for(*undecided)):
@@ -349,10 +350,6 @@ class Explainer:
                 if reader.position == end and not reader.stopped_at_session and reader.kernel.state[words.TRANSACTIONS]:
                     return True
         return False
-
-    def _content_of(self, offset: int, end: int, place: Place) -> tuple[int, int] | None:
-        """Return the range of the content of the torn message at an offset; None if it is no logical message."""
-        return content_of(self._data, offset + head_size(self._framing, self._data, offset, end), end, place)
 
     def _next_session(self, start: _Start, reading: Reading, offset: int, torn_at: int, torn_place: Place) -> _Start:
         has_come = (

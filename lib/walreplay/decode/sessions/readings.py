@@ -212,8 +212,8 @@ class Reader(PaidWalker):
             floors.append(self._block_at)
         elif state[words.TXN] == words.OPEN:
             floors.append(int(state[words.BEGIN_AT]))
-        if self.restarted_at is not None:
-            floors.append(self.restarted_at)  # a session began before the stream began again
+        if self.open_streams.restarted_at is not None:
+            floors.append(self.open_streams.restarted_at)  # a session began before the stream began again
         floors = [max(floor, start, previous - FAR) for floor in floors if floor <= previous]
         return tuple(sorted(set(floors), reverse=True))
 
