@@ -121,7 +121,7 @@ coverage: kernels ## Measure which lines and branches the unit and property test
 pictures: $(READY) ## Draw the pictures of pages in docs/pictures again; needs Chromium
 	@PYTHONPATH=lib:tests $(BIN)/python -m support.sample_reports docs/pictures
 
-bench: kernels ## Measure how fast it is: SECTIONS="decode apply script stores tables fold archive backfill outputs verify start", all if none is named
+bench: kernels ## Measure how fast it is: SECTIONS="decode apply script stores tables fold archive backfill outputs verify record start", all if none is named
 	@$(BIN)/python tests/benchmark/bench.py $(SECTIONS)
 
 clean: ## Remove all that make has made
