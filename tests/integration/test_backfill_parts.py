@@ -91,6 +91,7 @@ def test_a_part_of_a_target_is_made_at_its_lsn(small: SmallMirror, tmp_path: Pat
     assert {name: sum(rows.values()) for name, rows in small.rows().items()} == {"s.t": 3, "s.u": 3}
 
 
+@pytest.mark.full
 def test_what_would_be_done_is_told_and_nothing_is_written(
     small: SmallMirror, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,6 +125,7 @@ def _sizes(small: SmallMirror) -> list[int]:
     return [path.stat().st_size for path in sorted(small.captures.iterdir())]
 
 
+@pytest.mark.full
 def test_a_backfill_reads_no_further_than_the_index_says_and_runs_fill_it(
     small: SmallMirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def test_a_run_that_is_killed_writes_no_change_twice(spark: SparkSession, tmp_pa
 # What becomes of its columns.
 
 
+@pytest.mark.full
 def test_columns_follow_the_source_and_so_do_the_fields_of_old_rows(mirror: SmallMirror) -> None:
     first = relation(1, "t", {"id": INT4, "a": INT4, "b": TEXT})
     # Its own columns give way to none of the source's.

@@ -77,6 +77,7 @@ def test_a_stream_has_each_change_once(spark: SparkSession, shop: SmallMirror) -
     assert spark.table("seen").count() == 5
 
 
+@pytest.mark.full
 def test_keys_that_change_and_truncates_are_followed(spark: SparkSession, tmp_path: Path) -> None:
     shop = made(spark, tmp_path)
     both: Any = {"outputs": ["mirror", "changelog"]}

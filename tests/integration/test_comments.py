@@ -76,6 +76,7 @@ _SAID = {
 _VALUES = ("1.25", "{1.25,NULL}", "x", "2026-01-02 03:04:05.678+00", "ok", "?")
 
 
+@pytest.mark.full
 def test_comments_follow_the_source_and_leave_those_of_people_alone(mirror: SmallMirror) -> None:
     spark, enum = mirror.spark, m.Type(_MOOD, _NASTY, "order")
     mirror.apply(enum, _relation(1, "t", _COLUMNS), m.Insert(1, row(1, *_VALUES)))

@@ -144,6 +144,7 @@ def test_each_damage_is_named_by_each_command_before_anything_is_done(
     assert name in {problem.file for problem in report.problems}
 
 
+@pytest.mark.full
 def test_what_is_wrong_may_be_gone_on_over_or_taken_into_the_index(spark: SparkSession, archive: Path) -> None:
     (archive / "part007.bin").unlink()
     allowing = Settings().allowing_gaps()

@@ -192,6 +192,7 @@ def test_a_loaded_table_that_no_row_has_named_yet_is_refused_behind_apply(mirror
     assert [found[:2] for found in all_rows(mirror)["items"]] == [(1, "one"), (2, "two"), (3, None), (4, "new")]
 
 
+@pytest.mark.full
 def test_an_archive_that_lacks_what_is_behind_the_rows_is_refused(mirror, base) -> None:
     write_captures(mirror)
     mirror.apply()
@@ -343,6 +344,7 @@ def test_rows_that_cannot_be_read_again_are_told(mirror) -> None:
     assert {one[:2] for one in all_rows(mirror)["items"]} == {(1, "newer"), (4, "new")}
 
 
+@pytest.mark.full
 def test_below_the_lsn_of_a_load_no_cut_has_its_tables(mirror, base) -> None:
     write_captures(mirror)
     load(mirror, base, config=ALL)

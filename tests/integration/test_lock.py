@@ -16,6 +16,7 @@ import pytest
 
 import walreplay
 from support.captures import case
+from support.extent import further
 from support.killed_run import run_until_killed
 from support.paused_run import OtherProcess
 from support.readers import collect
@@ -175,7 +176,7 @@ def test_an_append_that_another_driver_has_made_is_not_waited_for(
     assert sorted(collect(mirror.location("t__changes"), "id")) == [(1,), (2,)]
 
 
-@pytest.mark.parametrize("writer", ["files", "spark"])
+@pytest.mark.parametrize("writer", further(["files", "spark"], but=("files",)))
 def test_a_run_elsewhere_is_waited_for_until_it_is_silent(
     spark: SparkSession, tmp_path: Path, captures: Path, monkeypatch: pytest.MonkeyPatch, writer: str
 ) -> None:

@@ -274,6 +274,7 @@ def test_a_rebuild_whose_process_is_killed_is_finished(spark: SparkSession, tmp_
     assert held(spark, small.target) == damaged[1]
 
 
+@pytest.mark.full
 def test_what_cannot_be_made_again_is_refused(spark: SparkSession, tmp_path: Path, damaged: Any) -> None:
     small = copy_of(spark, damaged[0], tmp_path)
     before = table_commits(small)

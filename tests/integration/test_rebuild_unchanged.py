@@ -58,6 +58,7 @@ def _versions(target: Path) -> dict[str, int]:
     return {str(log.parent): len(list(log.glob("*.json"))) for log in logs if log.parts[-3] != "_walreplay"}
 
 
+@pytest.mark.full
 def test_loads_with_nothing_applied_between_them_are_repeated_in_their_order(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -281,6 +281,7 @@ def _gap(recorded: Recorded) -> Path:
 GAP: Final = "what committed from LSN 0/D0 to 0/3E8 was never recorded"
 
 
+@pytest.mark.full
 def test_behind_a_gap_tables_that_were_loaded_anew_go_on(recorded: Recorded) -> None:
     path = _gap(recorded)
     recorded.refused(GAP, path)

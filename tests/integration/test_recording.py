@@ -287,6 +287,7 @@ def test_a_store_that_lies_is_not_believed(server: Server, store: Any, tmp_path:
             recorder.kill()
 
 
+@pytest.mark.full
 def test_a_recorder_goes_on_behind_a_failover(tmp_path: Path) -> None:
     archive = ArchiveFolder(tmp_path / "captures")
     with running_server(settings=_SETTINGS) as primary:

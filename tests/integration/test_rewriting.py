@@ -131,7 +131,7 @@ _LEFT = {
 }
 
 
-@pytest.mark.parametrize("why", further(_LEFT, but=("rows that are marked as deleted", "many bytes")))
+@pytest.mark.parametrize("why", further(_LEFT, but=("many bytes",)))
 def test_what_is_left_to_a_merge(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
@@ -143,6 +143,7 @@ def test_what_is_left_to_a_merge(
     assert _newest(mirror)[:2] == ("MERGE", True)
 
 
+@pytest.mark.full
 def test_what_somebody_does_to_the_table_meanwhile_is_not_undone(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -222,6 +222,7 @@ def test_softly_deleted_rows_stay_and_come_back(
         assert applied.rows(spark, way, name, "id", "v", "__deleted") == rows
 
 
+@pytest.mark.full
 def test_softly_deleted_rows_do_not_depend_on_where_runs_end(spark: SparkSession, tmp_path: Path) -> None:
     keyed = relation(1, "t", {"id": INT4, "v": TEXT, "w": TEXT})
     toast = m.TupleData((m.Cell("t", b"2"), m.UNCHANGED_CELL, m.Cell("t", b"two")))

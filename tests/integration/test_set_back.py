@@ -430,6 +430,7 @@ def test_a_table_whose_folder_is_another_is_refused(spark: SparkSession, tmp_pat
     _assert_whole(mirror, tmp_path)
 
 
+@pytest.mark.full
 def test_no_statement_is_named_when_the_bytes_are_gone(spark: SparkSession, tmp_path: Path) -> None:
     mirror, kept = SmallMirror(spark, tmp_path), tmp_path / "kept"
     mirror.apply(_ONE, m.Insert(1, row(1, "a")))

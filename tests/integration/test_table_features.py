@@ -129,6 +129,7 @@ def _nine(oid: int) -> Sequence[m.AnyMessage]:
     return [m.Insert(oid, row(number, "old")) for number in range(9)]
 
 
+@pytest.mark.full
 def test_a_table_that_has_the_features_already_goes_on(mirror: SmallMirror, tmp_path: Path) -> None:
     """As those have that were made when every table got all of them."""
     mirror.apply(*_inserted(_BEFORE, *_ROW))

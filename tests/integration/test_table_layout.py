@@ -49,6 +49,7 @@ def test_what_this_spark_keeps_for_itself_is_refused_in_a_configuration(spark: S
             Settings.from_mapping({"table_properties": {name: "x"}})
 
 
+@pytest.mark.full
 def test_a_table_has_what_the_configuration_wants_of_it(mirror: SmallMirror) -> None:
     retention = {"delta.logRetentionDuration": "interval 60 days"}
     own = {"table_properties": {"it's": "ours", "delta.checkpointInterval": 5}, "cluster_by": ["a", "__commit_ts"]}

@@ -95,7 +95,7 @@ def test_an_announced_column_that_is_left_out_for_a_while_keeps_its_values(
     assert names.count("s.t") == 2
 
 
-@pytest.mark.parametrize("way", further(list(_WAYS), but=("a run per file",)))
+@pytest.mark.parametrize("way", further(list(_WAYS)))
 def test_a_column_list_that_is_narrowed_for_a_while_is_warned_of_and_a_load_mends_it(
     spark: SparkSession, tmp_path: Path, way: str
 ) -> None:
@@ -149,7 +149,7 @@ def test_another_table_of_the_same_oid_is_its_own_where_that_is_said(
         assert table_difference(spark, tables[source.qualified_name], source) is None
 
 
-@pytest.mark.parametrize("way", further(list(_WAYS), but=("a run per file",)))
+@pytest.mark.parametrize("way", further(list(_WAYS)))
 @pytest.mark.parametrize("outputs", further([_ALL, ["mirror"], ["history"]], but=(_ALL,)), ids="-".join)
 def test_another_table_of_the_same_oid_is_noticed_by_a_key_that_is_taken(
     spark: SparkSession, tmp_path: Path, way: str, outputs: list[str]

@@ -185,6 +185,7 @@ def test_a_verify_that_was_stopped_goes_on_and_tables_are_as_they_were(
     assert [table.result for table in tables_of(small, {}).values()] == ["equal"]
 
 
+@pytest.mark.full
 def test_a_table_whose_first_rows_cannot_be_read_again_is_not_compared(spark: SparkSession, tmp_path: Path) -> None:
     small = SmallMirror(spark, tmp_path / "small")
     loaded, others = (relation(oid, name, {"id": INT4, "note": TEXT}) for oid, name in ((9, "loaded"), (10, "others")))
@@ -203,6 +204,7 @@ def test_a_table_whose_first_rows_cannot_be_read_again_is_not_compared(spark: Sp
             tables_of(small, {}, table=rf"s\.{name}")
 
 
+@pytest.mark.full
 def test_a_held_table_is_not_compared_whatever_it_is_called_and_holds_up_no_other(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -253,6 +255,7 @@ def test_rows_are_matched_by_the_key_of_a_relation_that_only_a_prepared_transact
     assert (table.missing, table.extra, table.changed, table.columns) == (0, 0, 1, {"note": 1})
 
 
+@pytest.mark.full
 def test_copies_that_a_truncate_has_emptied_are_compared_once_it_is_applied(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -292,6 +295,7 @@ def copies(folder: Path, lsn: str, **tables: str) -> Path:
     return folder / "base"
 
 
+@pytest.mark.full
 def test_copies_are_compared_as_of_their_lsn_and_not_with_rows_that_somebody_else_has_staged(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: Callable[[str], None]
 ) -> None:
