@@ -101,7 +101,7 @@ def test_a_history_tells_what_was_written_and_by_which_run(
     _appended(spark, writer, table, 1)
     found = OpenedTable(spark, table).find(delta.CommitId("test", 1))
     assert found is not None
-    assert found.rows("numOutputRows") == len(_ROWS)
+    assert found.count("numOutputRows") == len(_ROWS)
 
 
 def test_both_ways_write_to_one_table_by_turns(spark: SparkSession, tmp_path: Path, table: TableName) -> None:

@@ -84,7 +84,7 @@ def check_same(name: str, runs: list[tuple[Files, Planned]], *, tile_bytes: int 
     last = runs[-1][1].plan
     assert (last.upto_lsn, last.upto_commit_time) == (plan.upto_lsn, plan.upto_commit_time)
     assert last.resume.place == plan.resume.place
-    assert [what_is_open(item) for item in last.open_transactions] == [
+    assert [what_is_open(item) for item in last.resume.open_transactions] == [
         what_is_open(item) for item in plan.resume.open_transactions
     ]
     assert (last.torn is None) == (plan.torn is None)
