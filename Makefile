@@ -7,7 +7,7 @@ SHOW      = 5
 PYTHON    = python3
 TESTS     = tests
 JOBS      = 2
-SHARE     = 25
+SHARE     = 10
 VOLUME    = 100000
 HARMS     = 150
 MUTANTS   = 1000000
@@ -59,7 +59,7 @@ endif
 test: $(CLASSES) kernels ## Run the tests that every change has to pass, JOBS files at a time; TESTS=tests/unit for some
 	@$(PYTEST) -m 'not full' --hypothesis-profile=quick $(TESTS)
 
-test-rest: $(CLASSES) kernels ## Run the properties with ten times the examples, and SHARE=25 of 100 further cases on Spark and PostgreSQL, others each time
+test-rest: $(CLASSES) kernels ## Run the properties with ten times the examples, and SHARE=10 of 100 further cases on Spark and PostgreSQL, others each time
 	@WALREPLAY_SHARE=$(SHARE) $(PYTEST) -m '(full or property) and not long' $(TESTS)
 
 test-all: test test-rest ## Run both: what a change has to pass before it is taken
