@@ -11,6 +11,7 @@ from support.passing_names import Load, Mirror, expected
 from support.simulator import LEAST_BYTES, Drawn, captures, play
 from support.simulator_server import NAMING, ORIGINS
 from walreplay.config import Settings
+from walreplay.errors import ConfigError
 
 configurations = st.sampled_from(
     [
@@ -75,7 +76,14 @@ def test_whoever_was_used_last_under_a_name_has_it_wherever_runs_end(
     for way in ([], capture.sizes, sorted(ends)):
         mirror = Mirror(settings)
         for end in [*(end for end in way if LEAST_BYTES <= end < size), size]:
-            mirror.run(capture.files(end), guessing=guessing)
+            try:
+                mirror.run(capture.files(end), guessing=guessing)
+            except ConfigError as error:
+                # Back from a name that is left out, a table lacks what has changed meanwhile.
+                leaves_out = config.keys() & {"table_exclude_list", "table_include_list"}
+                if not leaves_out or "lacks what has changed while it was switched off" not in error.problem:
+                    raise
+                break
             assert mirror.places == expected(capture.expected(end).transactions, settings), (list(way), end)
 
 
