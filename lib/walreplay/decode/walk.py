@@ -42,9 +42,11 @@ if TYPE_CHECKING:
 
 _HASH_SIZE_MIN: Final = 64
 _WATCHED: Final = -1
-_RUNS: Final = 1 << 14
+_RUNS: Final = 1 << 10
 _NO_RUNS: Final = np.zeros((2, 0), np.int64)
 _NO_XIDS: Final = np.zeros(0, np.int64)
+_NO_CELLS: Final = np.zeros(0, np.int32)
+_NO_ROWS: Final = np.zeros((0, ROW_WORDS), np.int64)
 
 
 class _SlotTable:
@@ -172,14 +174,17 @@ def truncate_digest(truncate: m.Truncate, ordinal: int) -> int:
     return int.from_bytes(hashlib.blake2b(b"%d " % ordinal + data, digest_size=8).digest(), "big") & SHAPE
 
 
+_NO_RECORDS: Final = np.zeros(0, RECORD)
+_START_STATE: Final = np.zeros(words.STATE_SIZE, np.int64)
+_START_STATE[[words.LSN, words.LAST_LSN, words.FIRST_LSN, words.HIGH_LSN]] = words.NO_LSN
+_START_STATE[[words.BEGIN_AT, words.PREVIOUS]] = words.NO_OFFSET
+_START_STATE[words.TOP_TIME] = words.NO_COMMIT_TIME
+_START_STATE[[words.STOP_LSN, words.STOP_TIME]] = words.NO_STOP
+
+
 def new_state() -> NDArray[np.int64]:
     """Return the state at the start of a stream: no transaction is open, and nothing was seen."""
-    state = np.zeros(words.STATE_SIZE, np.int64)
-    state[[words.LSN, words.LAST_LSN, words.FIRST_LSN, words.HIGH_LSN]] = words.NO_LSN
-    state[[words.BEGIN_AT, words.PREVIOUS]] = words.NO_OFFSET
-    state[words.TOP_TIME] = words.NO_COMMIT_TIME
-    state[[words.STOP_LSN, words.STOP_TIME]] = words.NO_STOP
-    return state
+    return _START_STATE.copy()
 
 
 _NOTHING_PLACED: Final = Placer()
@@ -202,11 +207,14 @@ class WalkKernel:
         self._is_new = True
         # Arrays that the kernel writes to; empty if only boundaries are wanted.  A row change has at least 9 bytes, a
         # cell one; Begin and Commit have 47 together.
-        cells, rows, records = (tile_bytes // 2 + 4 * m.MAX_COLUMNS, tile_bytes // 16 + 1, tile_bytes // 47 + 2)
-        self._offset, self._length = (empty(cells if self.want else 0, np.int32) for _ in range(2))
-        self._rows = empty(rows * ROW_WORDS if self.want else 0, np.int64).reshape(-1, ROW_WORDS)
-        self._records = np.zeros(records if self.want else 0, RECORD)
-        self._runs = _NO_RUNS if self.want else np.empty((2, _RUNS), np.int64)
+        self._offset = self._length = _NO_CELLS
+        self._rows, self._records, self._runs = _NO_ROWS, _NO_RECORDS, _NO_RUNS
+        if self.want:
+            self._offset, self._length = (empty(tile_bytes // 2 + 4 * m.MAX_COLUMNS, np.int32) for _ in range(2))
+            self._rows = empty((tile_bytes // 16 + 1) * ROW_WORDS, np.int64).reshape(-1, ROW_WORDS)
+            self._records = np.zeros(tile_bytes // 47 + 2, RECORD)
+        else:
+            self._runs = np.empty((2, _RUNS), np.int64)
         self.aborted = _NO_XIDS
         """The sorted xids whose rows in streamed blocks are left out."""
 

@@ -57,6 +57,7 @@ _ENDING: Final = b"CcKrPpM"  # Commit, Stream Commit, Commit and Rollback Prepar
 
 _SHORTEST_TRANSACTION: Final = 47  # Begin has 21 bytes, Commit 26
 _MAX_PROBES: Final = 256  # in the bytes of one torn message
+_MAX_ADVICE: Final = 1024  # starts behind torn messages in a row: enough for advice, and an error soon
 
 COST_UNEXPLAINED: Final = 1000  # of a session with SOUND_MESSAGES that ends in an error without an explanation
 
@@ -225,10 +226,11 @@ class Explainer:
     def torn_in_a_row(self, offset: int, place: Place) -> int | None:
         """Return how many bytes from a message on are nothing but torn messages; None if they may be anything else."""
         nothing = self._read_on(offset, place, offset)
-        for begin in self.starts(offset + 1, min(offset + PROBE_BYTES, len(self._data))):
+        behind = self.starts(offset + 1, min(offset + PROBE_BYTES, len(self._data)))
+        for begin in islice(behind, _MAX_ADVICE):
             reading = self.read(begin)
-            session = self._next_session(_Start(offset, place), nothing, begin, offset, place)
-            if reading.stop > begin and self._explain(session, 1) is not None:
+            session = reading.stop > begin and self._next_session(_Start(offset, place), nothing, begin, offset, place)
+            if session and self._explain(session, 1) is not None:
                 # If this message had taken the next one for its own, a whole one would begin here, and no torn one.
                 first = next(self.starts(offset + 1, begin), begin)
                 is_torn = self.is_torn(offset, first, place) and not self._hides_transactions(offset, begin)
