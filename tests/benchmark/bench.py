@@ -115,7 +115,7 @@ SECTIONS: dict[str, tuple[str, Section]] = {
     "backfill": ("An archive backfilled to its middle by time, 1 GB of heap", _backfill),
     "outputs": ("Mirror, history and change log, session up", _outputs),
     "verify": ("A loaded table held against its source, a process each, 1 GB of heap", _verify),
-    "record": ("The recorder beside pg_recvlogical, 1,000,000 changes of PostgreSQL 18", _record),
+    "record": ("The recorder beside pg_recvlogical, 3,000,000 changes of PostgreSQL 18", _record),
     "start": ("A new worker process, until its first batch is decoded", _start),
 }
 
