@@ -311,6 +311,32 @@ def test_a_gap_stops_where_a_table_was_not_loaded(recorded: Recorded) -> None:
     assert (recorded.rows(), recorded.rows("u")) == ([1, 5, 7], [1, 2])
 
 
+def test_an_archive_that_begins_behind_a_load_is_refused(recorded: Recorded) -> None:
+    """Who copies first and makes the slot then has lost what committed between; without recorded names none can tell."""
+    recorded.end = 60  # where the slot begins
+    path = recorded.write(transaction(100, T, inserted(1)), 108)
+    recorded.load(58, t="8\ta\n", u="1\n")  # what committed below LSN 59 is in it
+    recorded.refused("begins at LSN 0/3C, and s.t was loaded as of LSN 0/3A.*1 more.*once the slot is there", path)
+    recorded.load(59, u="1\n")
+    recorded.refused("s.t was loaded as of LSN 0/3A:", path)
+    recorded.load(59, t="8\ta\n")
+    assert recorded.apply().warnings == ()
+    assert (recorded.rows(), recorded.rows("u")) == ([1, 8], [1])
+
+
+@pytest.mark.full
+def test_an_archive_that_begins_behind_a_load_is_applied_by_the_flag(recorded: Recorded) -> None:
+    recorded.end = 60
+    path = recorded.write(transaction(100, T, inserted(1)), 108)
+    recorded.load(58, t="8\ta\n")
+    report = recorded.apply(allow_gaps=True)
+    assert any(path.name in warning and "is in neither" in warning for warning in report.warnings)
+    assert recorded.rows() == [1, 8]
+    recorded.write(transaction(200, inserted(2)), 208)
+    recorded.apply()
+    assert recorded.rows() == [1, 2, 8]
+
+
 @pytest.mark.full
 def test_a_change_log_goes_on_over_a_gap_by_the_flag_alone(recorded: Recorded) -> None:
     recorded.settings = {"outputs": ["mirror", "changelog"]}

@@ -31,10 +31,10 @@ from walreplay.errors import (
 from walreplay.job.context import RunContext
 from walreplay.ledger.state import State
 from walreplay.listing import missing_numbers, sort_key, uncompressed
-from walreplay.lsn import to_datetime
+from walreplay.lsn import format_lsn, to_datetime
 from walreplay.names import Output, output_of, source_oid
 from walreplay.protocol.framing import Framing
-from walreplay.recorded_names import BrokenChain, broken_chains
+from walreplay.recorded_names import BrokenChain, RecordedName, broken_chains
 from walreplay.session import steps
 from walreplay.session.session import local_cores
 from walreplay.spark.captures import CaptureFile, confirm_holes, in_parts, name_in, root_of, scan_each
@@ -236,7 +236,28 @@ class NewFiles:
             holes = [hole for hole in holes if hole.before in new_paths or hole.before in applied_paths]
         confirmed = {hole.after: hole.describe() for hole in confirm_holes(self.session, holes)}
         broken = {chain.after: chain for chain in broken_chains(paths) if chain.after in new_paths}
-        return MissingFiles(confirmed, broken, tables)
+        late_start = None if resume is not None else _late_start(paths[0], tables)
+        return MissingFiles(confirmed, broken if late_start is None else {paths[0]: late_start, **broken}, tables)
+
+
+def _late_start(path: str, tables: Entries) -> BrokenChain | None:
+    """Return what lies between base loads and the first file, if that was recorded; None if nothing does."""
+    name = RecordedName.parse(path)
+    start = 0 if name is None else name.start_lsn
+    # What committed below its base LSN a table has.
+    early = {entry.name: entry.base_lsn for entry in tables if entry.base_lsn is not None and entry.base_lsn < start}
+    if not early:
+        return None
+    table, base_lsn = min(early.items(), key=lambda item: item[1])
+    others = f" (as were {len(early) - 1} more)" if len(early) > 1 else ""
+    return BrokenChain(
+        path,
+        f"it begins at LSN {format_lsn(start)}, and {table} was loaded as of LSN {format_lsn(base_lsn - 1)}{others}: "
+        "what committed between is in neither",
+        f"Copy the tables again, as of LSN {format_lsn(start)} or later, once the slot is there (docs/starting.md): "
+        "walreplay load --replace; or, if nothing was changed between, give walreplay apply --allow-gaps",
+        start,
+    )
 
 
 def seen_files(captures: str, files: Sequence[CaptureFile], last: str) -> str:

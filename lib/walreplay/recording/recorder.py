@@ -15,7 +15,7 @@ from walreplay.errors import ConfigError, OrderError, TargetError
 from walreplay.lsn import format_lsn
 from walreplay.progress import log
 from walreplay.recording.first_copy import FirstCopy
-from walreplay.recording.server import SessionError, Stream, Watch
+from walreplay.recording.server import SessionError, Stream, Watch, is_starting
 from walreplay.recording.store import Store
 from walreplay.recording.storing import StoredTotals, Storing
 from walreplay.recording.stretch import LOAD, ArchiveClaim, RecordedArchive, SlotOrigin
@@ -84,6 +84,10 @@ class Recorder:
 
     def _record(self) -> None:
         options = self._options
+        if is_starting(options.dsn):
+            log("the server is starting")
+            while is_starting(options.dsn) and not self._is_ending:
+                self._wait(1)
         with closing(Stream(options.dsn, self.is_ending)) as stream, closing(Watch(options.dsn)) as watch:
             try:
                 claim = self._start(stream, watch, options.stream.of_server(stream.version))

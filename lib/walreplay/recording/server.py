@@ -67,6 +67,14 @@ def _session_errors() -> Iterator[None]:
         raise SessionError(_first_line(str(error))) from None
 
 
+def is_starting(dsn: str) -> bool:
+    """Return whether a server is there that takes no connections yet: it starts, recovers, or is being stopped."""
+    whole = _conninfo(dsn, "", connect_timeout="5")
+    from psycopg import pq
+
+    return pq.PGconn.ping(whole.encode()) == pq.Ping.REJECT
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """An exported snapshot.
