@@ -312,7 +312,7 @@ def test_a_gap_stops_where_a_table_was_not_loaded(recorded: Recorded) -> None:
 
 
 def test_an_archive_that_begins_behind_a_load_is_refused(recorded: Recorded) -> None:
-    """Who copies first and makes the slot then has lost what committed between; without recorded names none can tell."""
+    """Who copies first and makes the slot then has lost what committed between; LSNs in names show it."""
     recorded.end = 60  # where the slot begins
     path = recorded.write(transaction(100, T, inserted(1)), 108)
     recorded.load(58, t="8\ta\n", u="1\n")  # what committed below LSN 59 is in it
