@@ -26,6 +26,7 @@ from support.postgres import Server, chosen_versions, running_server
 from support.recording import ArchiveBucket, ArchiveFolder, Recorder, Watcher, confirmed_lsn, names_of
 from support.waiting import wait_until
 from walreplay.changes import read_changes
+from walreplay.lsn import parse_lsn
 from walreplay.recorded_names import broken_chains
 
 pytestmark = [pytest.mark.live, pytest.mark.integration]
@@ -215,6 +216,36 @@ def test_what_is_committed_is_recorded_once_whatever_is_killed(
             recorder.await_stored(server.lsn(), archive.end)
             assert recorder.end() == 0, recorder.said()
         _check(archive, server)
+    finally:
+        recorder.kill()
+
+
+def test_a_commit_that_follows_a_message_of_no_transaction_is_not_taken_for_stored(
+    server: Server, tmp_path: Path
+) -> None:
+    """The message has the LSN at which the commit begins; a recorder that starts again there has to be sent it."""
+    archive = ArchiveFolder(tmp_path / "captures")
+    recorder = Recorder(server, str(archive.folder), tmp_path / "log", "--file-seconds", "0.1", "--heartbeat", "0")
+    recorder.start("--create")
+    is_met = False
+    try:
+        wait_until(lambda: confirmed_lsn(server) is not None, "the slot", recorder.said)
+        for _ in range(5):  # once in a while the server writes a record of its own between
+            with server.connect() as connection:
+                connection.execute("BEGIN")
+                connection.execute("INSERT INTO events (v) VALUES ('open')")
+                message = parse_lsn(server.rows("SELECT pg_logical_emit_message(false, 'm', '')::text")[0][0])
+                recorder.await_stored(message, archive.end)
+                assert recorder.end() == 0, recorder.said()
+                connection.execute("COMMIT")
+            end = server.lsn()
+            server.execute("INSERT INTO events (v) VALUES ('last')")
+            recorder.start()
+            recorder.await_stored(end, archive.end)
+            _check(archive, server)
+            paths = [str(archive.folder / str(name)) for name in names_of(archive.files())]
+            is_met = is_met or any(message in batch.data["__commit_lsn"].to_pylist() for batch in read_changes(paths))
+        assert is_met
     finally:
         recorder.kill()
 

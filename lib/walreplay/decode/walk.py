@@ -175,7 +175,7 @@ def truncate_digest(truncate: m.Truncate, ordinal: int) -> int:
 
 
 _NO_RECORDS: Final = np.zeros(0, RECORD)
-_START_STATE: Final = np.zeros(words.STATE_SIZE, np.int64)
+_START_STATE: NDArray[np.int64] = np.zeros(words.STATE_SIZE, np.int64)
 _START_STATE[[words.LSN, words.LAST_LSN, words.FIRST_LSN, words.HIGH_LSN]] = words.NO_LSN
 _START_STATE[[words.BEGIN_AT, words.PREVIOUS]] = words.NO_OFFSET
 _START_STATE[words.TOP_TIME] = words.NO_COMMIT_TIME
@@ -184,7 +184,7 @@ _START_STATE[[words.STOP_LSN, words.STOP_TIME]] = words.NO_STOP
 
 def new_state() -> NDArray[np.int64]:
     """Return the state at the start of a stream: no transaction is open, and nothing was seen."""
-    return _START_STATE.copy()
+    return np.array(_START_STATE)
 
 
 _NOTHING_PLACED: Final = Placer()

@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -29,6 +28,7 @@ from walreplay.delta.stores import storage_of
 from walreplay.errors import TargetError
 from walreplay.evolution.comments import comment_in
 from walreplay.session.folders import Folder, Listed, MountedFolder, Recent
+from walreplay.session.isolation import cached_attribute
 
 LOG: Final = "_delta_log"
 
@@ -277,13 +277,13 @@ class LocalTable:
         """The version; -1 for a table that does not exist yet."""
         return -1 if self._table is None else self._table.version()
 
-    @cached_property
+    @cached_attribute
     def fields(self) -> list[dict[str, Any]]:
         """The columns as the log declares them."""
         schema = self._pending[0] if self._table is None and self._pending is not None else self._delta_table.schema()
         return _fields(schema)
 
-    @cached_property
+    @cached_attribute
     def properties(self) -> Mapping[str, str]:
         """The table's properties, without its features."""
         if self._table is None:
@@ -332,7 +332,7 @@ class LocalTable:
         """Whether the table has no files."""
         return bool(pa.table(self._delta_table.get_add_actions()).num_rows == 0)
 
-    @cached_property
+    @cached_attribute
     def files(self) -> Sequence[TableFile]:
         """The table's files.
 

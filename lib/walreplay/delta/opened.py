@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
@@ -21,6 +20,7 @@ from walreplay.delta.commits import CommitId, LoggedCommit
 from walreplay.delta.local import LocalTable, dropped, newest_version
 from walreplay.delta.target import TableName, folder_at, opened_in
 from walreplay.session.folders import Folder
+from walreplay.session.isolation import cached_attribute
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -55,11 +55,11 @@ class OpenedTable:
     spark: SparkSession
     name: TableName
 
-    @cached_property
+    @cached_attribute
     def _folder(self) -> Folder | None:
         return folder_at(self.spark, self.name)
 
-    @cached_property
+    @cached_attribute
     def exists(self) -> bool:
         """Whether there is a table, by the names of its log's files where its folder is reached."""
         return self.is_known if self._folder is None else newest_version(self._folder) >= 0
@@ -69,12 +69,12 @@ class OpenedTable:
         """Whether Spark finds the table, without a look into its folder."""
         return self._schema_in_spark is not None
 
-    @cached_property
+    @cached_attribute
     def log(self) -> LocalTable | None:
         """The table as delta-rs has it; None if Spark has to be asked."""
         return None if self._folder is None else opened_in(self._folder)
 
-    @cached_property
+    @cached_attribute
     def _schema_in_spark(self) -> StructType | None:
         try:
             is_missing = self.name.path is None and not self.spark.catalog.tableExists(self.name.sql)
@@ -84,7 +84,7 @@ class OpenedTable:
                 return None
             raise
 
-    @cached_property
+    @cached_attribute
     def schema(self) -> StructType | None:
         """The columns as Spark has them, without what is Delta's own in them; None if there is no table."""
         # Spark needs a tenth of a second, and in an object store some requests more, also to say that there is none.
@@ -156,7 +156,7 @@ class OpenedTable:
             commits = self.newest_commits(max(newest - max(version, 0) + 1, 1))
         return newest, [commit for commit in reversed(commits) if commit.version >= version]
 
-    @cached_property
+    @cached_attribute
     def made(self) -> Mapping[CommitId, LoggedCommit]:
         """The commits of an existing table that have an id."""
         commits = reversed(self.newest_commits(WHOLE_HISTORY))

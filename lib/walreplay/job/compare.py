@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
@@ -28,6 +27,7 @@ from walreplay.evolution.shapes import OWN
 from walreplay.job.standing import KnownTable, standing_of
 from walreplay.names import RowKind
 from walreplay.session.failures import failure_of
+from walreplay.session.isolation import cached_attribute
 from walreplay.table.registry import MirrorEntry
 from walreplay.table.table_run import is_own
 
@@ -78,7 +78,7 @@ class RowComparison:
         """Whether both have the same rows, each the same number of times."""
         return self._sums[0] == self._sums[1]
 
-    @cached_property
+    @cached_attribute
     def _sums(self) -> tuple[dict[int, tuple[int, ...]], ...]:
         """By bucket, how many rows each side has, and sums over hashes of them, in whatever order they lie."""
         # In one job, so that tasks of both sides share the machine.
@@ -91,11 +91,11 @@ class RowComparison:
             sides[side][bucket] = tuple(of_bucket)
         return sides
 
-    @cached_property
+    @cached_attribute
     def _names(self) -> tuple[str, ...]:
         return tuple(self.expected.columns)
 
-    @cached_property
+    @cached_attribute
     def _key(self) -> tuple[int, ...]:
         """The numbers of the columns by which a row is found."""
         names = self._names

@@ -8,7 +8,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from walreplay.config import Settings
@@ -24,7 +23,7 @@ from walreplay.lsn import to_datetime
 from walreplay.progress import Progress, log
 from walreplay.report import RunReport, Status, TableReport
 from walreplay.session.failures import failure_of, spark_errors
-from walreplay.session.isolation import has_own_sessions, own_session, quiet_queries, set_for_a_while
+from walreplay.session.isolation import cached_attribute, has_own_sessions, own_session, quiet_queries, set_for_a_while
 from walreplay.session.naming import jobs_named
 from walreplay.spark.staging import Staging
 from walreplay.writing.by_files import choose_writer
@@ -201,7 +200,7 @@ class RunContext:
                 except TargetError as error:
                     self.warnings.append(str(error))
 
-    @cached_property
+    @cached_attribute
     def sibling_ledgers(self) -> SiblingLedgers:
         """The ledgers of the other sources."""
         return SiblingLedgers(self.session, self.target, self.writer, self.settings.siblings, self.at_once)

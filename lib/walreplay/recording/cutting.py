@@ -94,8 +94,9 @@ class Cutting:
 
     def _follow(self, payload: bytes | memoryview, tag: int) -> None:
         if tag == _LOGICAL_MESSAGE:
-            if not self._is_inside and not payload[_MESSAGE + 1] & 1:  # in no transaction: its LSN is its place
-                self.end_lsn = max(self.end_lsn, _LSN(payload, _MESSAGE + 2)[0] + 1)
+            if not self._is_inside and not payload[_MESSAGE + 1] & 1:  # in no transaction, and at once
+                # The LSN behind its record, at which the next one may begin: a commit that is still to come.
+                self.end_lsn = max(self.end_lsn, _LSN(payload, _MESSAGE + 2)[0])
             return
         if tag in _STREAM_XIDS:
             (xid,) = _XID(payload, _MESSAGE + _STREAM_XIDS[tag])

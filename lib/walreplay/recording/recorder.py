@@ -42,7 +42,8 @@ class Recorder:
     ) -> None:
         self._options, self._store = options, store
         self._report, self._first_copy = report, first_copy
-        self._is_ending = self._has_begun = False  # a plain flag: a signal's handler must not wait for a lock
+        self._is_ending = False  # a plain flag: a signal's handler must not wait for a lock
+        self._was_reached = self._has_begun = False
         self._totals = StoredTotals()
 
     def stop(self) -> None:
@@ -68,11 +69,10 @@ class Recorder:
                 if self._totals.files > files or time.monotonic() - began > _LONG_SESSION:
                     errors, pause = 0, 1.0
                 errors += error.sqlstate != ""
-                if errors >= _MOST_ERRORS or not (self._has_begun or self._is_ending):
-                    raise TargetError(
-                        f"nothing is recorded: {error}",
-                        remedy="The server keeps it, once there is a slot. Mend what is said, and start again",
-                    ) from None
+                # At the start only a server that was reached, and went away, is worth another try.
+                may_come = self._has_begun or self._is_ending or (self._was_reached and not error.sqlstate)
+                if errors >= _MOST_ERRORS or not may_come:
+                    raise _nothing_recorded(str(error)) from None
                 log("server's error" if error.sqlstate else "interrupted", reason=str(error), pause=pause)
                 self._wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -89,10 +89,11 @@ class Recorder:
             while is_starting(options.dsn) and not self._is_ending:
                 self._wait(1)
         with closing(Stream(options.dsn, self.is_ending)) as stream, closing(Watch(options.dsn)) as watch:
+            self._was_reached = True
             try:
                 claim = self._start(stream, watch, options.stream.of_server(stream.version))
             except OSError as error:
-                raise SessionError(f"the store: {error}") from None
+                raise (SessionError if self._has_begun else _nothing_recorded)(f"the store: {error}") from None
             self._has_begun = True
             log("recording", slot=options.slot, lsn=format_lsn(claim.end_lsn), archive=self._store.shown)
             storing = Storing(self._store, claim, self._totals)
@@ -173,6 +174,11 @@ class Recorder:
         if slot is None:
             raise SessionError("the slot that was just made is gone")
         return slot
+
+
+def _nothing_recorded(problem: str) -> TargetError:
+    remedy = "The server keeps it, once there is a slot. Mend what is said, and start again"
+    return TargetError(f"nothing is recorded: {problem}", remedy=remedy)
 
 
 def _check_slot(slot: dict[str, Any], database: str, options: RecordOptions) -> None:

@@ -12,12 +12,12 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pyspark.logger import PySparkLogger
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+_Value = TypeVar("_Value")
 
 EXACT: Final = {
     # Statements are run as they are written.  Spark would put something else, or nothing, in the place of `${…}` first,
@@ -72,6 +73,22 @@ _DEFAULTS: Final = {
 _LEGACY: Final = "spark.sql.legacy."
 # Settings that begin so are unset: a table's properties come from walreplay's configuration alone.
 _UNSET: Final = (_LEGACY, "spark.databricks.delta.properties.defaults.", "spark.databricks.delta.write.txn")
+
+
+class cached_attribute(Generic[_Value]):  # noqa: N801 - it is written as a decorator
+    """`functools.cached_property` without its lock.
+
+    Before Python 3.12 all objects of a class share that, so that threads, each of which works at a table of its own,
+    would wait for each other's queries.
+    """
+
+    def __init__(self, compute: Callable[[Any], _Value]) -> None:
+        self._compute, self._name = compute, compute.__name__
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, instance: object, owner: type) -> _Value:
+        value = instance.__dict__[self._name] = self._compute(instance)  # which stands in front of this from now on
+        return value
 
 
 def has_own_sessions(spark: SparkSession) -> bool:

@@ -24,6 +24,7 @@ class _Sender:
     ends: list[int] = field(default_factory=list)
     streams: set[int] = field(default_factory=set)
     end: int = 1000
+    commits: list[tuple[bytes, int]] = field(default_factory=list)
 
     def message(self, body: bytes, *, is_inside: bool, end: int | None = None) -> None:
         """Send a message; ``end``: the LSN behind the transaction that it ends."""
@@ -44,15 +45,16 @@ class _Sender:
     def transaction(self, kind: str, rows: int) -> None:
         """Send a transaction, the block of a streamed one, or what ends it."""
         self.xid += 1
-        end = self.lsn + 1000
-        behind = struct.pack("!BQQQ", 0, end - 8, end, 0)
+        # Its rows were written before; the record that ends it may begin where all that was sent ends.
+        lsn, end = self.end, self.lsn + 1000
+        behind = struct.pack("!BQQQ", 0, lsn, end, 0)
         xid = struct.pack("!I", self.xid)
         if kind == "quiet":
             self.keepalive(is_inside=False)
         elif kind == "message":
             self.lsn += 16
             body = b"M" + struct.pack("!BQ", 0, self.lsn) + b"p\0" + struct.pack("!I", 0)
-            self.message(body, is_inside=False, end=self.lsn + 1)
+            self.message(body, is_inside=False, end=self.lsn)  # it has the LSN behind its record
         elif kind in ("plain", "prepared"):
             begin, over = (b"B", b"C") if kind == "plain" else (b"b", b"P")
             self.message(begin + bytes(20), is_inside=True)
@@ -69,6 +71,8 @@ class _Sender:
             self.message(b"E", is_inside=False)
             self.message(b"A" + xid + struct.pack("!I", self.xid + 90_000), is_inside=False)  # a subtransaction's
             self._decide(kind, xid, behind, end)
+        if self.end == end:
+            self.commits.append((self.payloads[-1], lsn))
         self.lsn = max(self.lsn, self.end)
 
     def _decide(self, kind: str, xid: bytes, behind: bytes, end: int) -> None:
@@ -108,6 +112,8 @@ def test_files_together_are_what_was_sent(transactions: list[tuple[str, int]], s
     if last is not None:
         pieces.append(last)
     assert [piece.start_lsn for piece in pieces] == [1000, *(piece.end_lsn for piece in pieces[:-1])][: len(pieces)]
+    for payload, lsn in sender.commits:
+        assert all(piece.start_lsn <= lsn < piece.end_lsn for piece in pieces if payload in piece.data)
     data = b"".join(piece.data for piece in pieces)
     assert frames.startswith(data)
     assert len(data) >= whole
