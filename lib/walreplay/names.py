@@ -41,13 +41,10 @@ def fold(name: str) -> str:
     Spark compares by Java's ``equalsIgnoreCase`` in some places and by lower case in others, each character by itself.
     Two names that are equal to either of them are one here.
     """
-    folded = []
-    for character in name:
-        upper = character.upper()
-        # By character: ß becomes SS in a text, and stays ß in Java's comparison.
-        folded.append((upper if len(upper) == 1 else character).lower())
+    # By character: ß becomes SS in a text, and stays ß in Java's comparison.
+    uppers = (upper if len(upper := character.upper()) == 1 else character for character in name)
     # İ is i with a dot to the one, and i to the other.
-    return "".join(folded).replace("i\u0307", "i")
+    return "".join(map(str.lower, uppers)).replace("i\u0307", "i")
 
 
 def column_names(

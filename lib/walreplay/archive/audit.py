@@ -89,13 +89,12 @@ def compare_copies(
     records = _decoded(spark, settings, plan, files)
     with set_for_a_while(spark, files_a_batch(files)):
         rows = _verdicts(spark, records, plan, resent, highs).limit(MOST_TOLD).collect()
-    errors: list[WalReplayError] = []
-    for row in rows:
-        if row.error is not None:
-            errors.append(from_dict(json.loads(row.error)))
-            continue
-        errors.append(VERDICTS[row.verdict](row.commit_lsn, row.xid, row.path, row.offset))
-    return errors
+    return [
+        VERDICTS[row.verdict](row.commit_lsn, row.xid, row.path, row.offset)
+        if row.error is None
+        else from_dict(json.loads(row.error))
+        for row in rows
+    ]
 
 
 def _decoded(
@@ -160,11 +159,12 @@ def count_values(
 ) -> tuple[dict[Relation, Values], list[WalReplayError]]:
     """Decode all that a plan applies, and count; return the counts by relation version, and what cannot be decoded."""
     types = {type_.oid: type_ for type_ in plan.types}
-    wanted_relations = (r for r in plan.relations if settings.wants_table(_schema(r), r.name))
     counted: dict[Relation, decode.Assigned] = {}
-    for relation in wanted_relations:
-        of_relation = column_types(relation, types, settings.type_options(_schema(relation), relation.name))
-        counted[relation] = decode.Assigned(len(counted), tuple(of_relation), {})
+    for relation in plan.relations:
+        table = relation.namespace or "pg_catalog", relation.name
+        if settings.wants_table(*table):
+            of_relation = column_types(relation, types, settings.type_options(*table))
+            counted[relation] = decode.Assigned(len(counted), tuple(of_relation), {})
     files = {file.path: file for file in plan.files if file.steps}
     if not files:
         return {}, []
@@ -180,10 +180,6 @@ def count_values(
             values_by_relation[relation] = values_by_relation.get(relation, Values()) + values
     order = {file.path: number for number, file in enumerate(plan.files)}  # Spark returns rows in any order
     return values_by_relation, sorted(errors, key=lambda error: (order.get(error.path or "", -1), error.offset or 0))
-
-
-def _schema(relation: Relation) -> str:
-    return relation.namespace or "pg_catalog"
 
 
 ProblemKind: TypeAlias = Literal["damaged", "gap", "foreign", "twin", "copy"]
@@ -493,14 +489,10 @@ class Findings:
             self.placed.append(FileSpan(facts.name, facts.first_lsn, facts.last_lsn, facts.sessions))
 
     def _count(self, rows: RelationChangeCounts, file: str) -> None:
-        table = self.tables.get(rows.oid)
         name = None if rows.name is None else f"{rows.namespace or 'pg_catalog'}.{rows.name}"
-        if table is None:
-            missing = not rows.inserts and not rows.truncates and rows.updates + rows.deletes > 0
-            counts = rows.inserts, rows.updates, rows.deletes, rows.truncates
-            base: Base = "missing" if missing else "unknown"
-            self.tables[rows.oid] = TableAudit(rows.oid, name, *counts, file, file, base, None)
-            return
+        missing = not rows.inserts and not rows.truncates and rows.updates + rows.deletes > 0
+        new = TableAudit(rows.oid, name, 0, 0, 0, 0, file, file, "missing" if missing else "unknown", None)
+        table = self.tables.get(rows.oid, new)
         self.tables[rows.oid] = replace(
             table,
             name=name or table.name,

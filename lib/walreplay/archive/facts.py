@@ -190,7 +190,7 @@ class Recording:
         """
         behind = None if again else self._behind
         facts = self._facts(stitch, scan, file.modified, gaps)
-        resume = None
+        text = None
         if resumes and behind is not None and stitch.place is not None:
             resume = resume_at(stitch.state, stitch.place).moved(self._name_of)
             for deferred in resume.deferred:  # its rows' bytes are for who applies them
@@ -198,7 +198,7 @@ class Recording:
                     replace(segment, seam=segment.seam and replace(segment.seam, data=b""))
                     for segment in deferred.segments
                 ]
-        text = None if resume is None else to_json(resume)
+            text = to_json(resume)
         self._files.append(FoundFile(facts, behind, text, bool(gaps), scan.differs))
         return facts
 

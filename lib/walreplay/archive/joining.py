@@ -273,7 +273,6 @@ class Joining:
             self._lost, self.stitch = not is_foreign, stitch
             return None
         self._gaps.append(self._in_front(file, error, scan))
-        self._lost = False
         return scan
 
     def _in_front(self, file: CaptureFile, error: CaptureError, scan: FileScan) -> CaptureError:

@@ -200,17 +200,11 @@ def _gather(files: Sequence[FileInspection], summaries: Sequence[Summary]) -> In
 
 
 def _relation(relation: Relation | None, oid: int, count: Counts) -> RelationInspection:
-    return RelationInspection(
-        name=relation.qualified_name if relation else "(not announced)",
-        oid=oid,
-        replica_identity=relation.replica_identity if relation else "",
-        columns=len(relation.columns) if relation else 0,
-        key=tuple(column.name for column in relation.columns if column.key) if relation else (),
-        inserts=count.inserts,
-        updates=count.updates,
-        deletes=count.deletes,
-        truncates=count.truncates,
-    )
+    changes = count.inserts, count.updates, count.deletes, count.truncates
+    if relation is None:
+        return RelationInspection("(not announced)", oid, "", 0, (), *changes)
+    columns, key = len(relation.columns), tuple(column.name for column in relation.columns if column.key)
+    return RelationInspection(relation.qualified_name, oid, relation.replica_identity, columns, key, *changes)
 
 
 _KINDS: Final = {"n": "null", "u": "unchanged", "t": "text", "b": "binary"}
@@ -286,9 +280,11 @@ class _Transcriber:
             self._tail = content[place:]  # the message goes on in the next file
             self._tail_at = (path, place - seam) if place >= seam else (seam_at[0], seam_at[1] + place)
             if self._is_no_message():
-                problem = (self._stranger(data) if place == seam else None) or _no_message(
-                    error.problem, path if place < seam else None
-                )
+                remedy = "The file is damaged, or is no capture; fetch it from its source again"
+                if place < seam:
+                    remedy = across_files([path])
+                no_message = MalformedMessage(f"no message begins here ({error.problem})", remedy=remedy)
+                problem = (self._stranger(data) if place == seam else None) or no_message
                 problem.path, problem.offset = self._tail_at
                 raise problem from None
         except CaptureError as error:
@@ -434,13 +430,6 @@ class _Describer:
         m.Truncate: _truncate,
         m.Message: _message,
     }
-
-
-def _no_message(problem: str, goes_on_in: str | None) -> MalformedMessage:
-    remedy = "The file is damaged, or is no capture; fetch it from its source again"
-    if goes_on_in is not None:
-        remedy = across_files([goes_on_in])
-    return MalformedMessage(f"no message begins here ({problem})", remedy=remedy)
 
 
 def _moment(micros: int) -> str:

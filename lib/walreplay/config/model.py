@@ -461,10 +461,8 @@ class Settings(SourceOptions):
 
     def table(self, schema: str, table: str) -> TableSettings | None:
         """Return the options of a source table; None if there are none."""
-        for item in self.objects:
-            if (item.table.source_schema, item.table.source_table) == (schema, table):
-                return item.table
-        return None
+        tables = (item.table for item in self.objects)
+        return next((each for each in tables if (each.source_schema, each.source_table) == (schema, table)), None)
 
     def options_of(self, schema: str, table: str) -> TableSettings:
         """Return the options of a source table: its own, and what is said of all tables where it has none."""

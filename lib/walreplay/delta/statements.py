@@ -342,25 +342,22 @@ def write(
 
 def shaped(frame: DataFrame, schema: StructType) -> DataFrame:
     """Return rows with these columns, and these fields inside structs: NULL in those that the rows lack."""
-    types_by_name = {field.name: field.dataType for field in frame.schema.fields}
-    columns = []
-    for field in schema.fields:
+    return frame.select(*_all_shaped(frame.schema, schema, lambda name: f.col(quote(name))))
+
+
+def _all_shaped(present: StructType, target: StructType, value_of: Callable[[str], Column]) -> Iterator[Column]:
+    types_by_name = {field.name: field.dataType for field in present.fields}
+    for field in target.fields:
         kind = types_by_name.get(field.name)
-        column = f.lit(None) if kind is None else f.col(quote(field.name))
-        columns.append(_shaped(column, kind, field.dataType).alias(field.name))
-    return frame.select(*columns)
+        value = f.lit(None) if kind is None else value_of(field.name)
+        yield _shaped(value, kind, field.dataType).alias(field.name)
 
 
 def _shaped(column: Column, kind: DataType | None, target_type: DataType) -> Column:
     # A cast goes by place.
     if not (isinstance(kind, StructType) and isinstance(target_type, StructType)) or kind.names == target_type.names:
         return column.cast(target_type)
-    types_by_name = {field.name: field.dataType for field in kind.fields}
-    fields = []
-    for field in target_type.fields:
-        value = column.getField(field.name) if field.name in types_by_name else f.lit(None)
-        fields.append(_shaped(value, types_by_name.get(field.name), field.dataType).alias(field.name))
-    return f.when(column.isNotNull(), f.struct(*fields))
+    return f.when(column.isNotNull(), f.struct(*_all_shaped(kind, target_type, column.getField)))
 
 
 def with_comments(frame: DataFrame, comments: Mapping[str, str]) -> DataFrame:

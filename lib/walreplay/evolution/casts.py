@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -154,9 +154,7 @@ def _shortened(text: str, *, single: bool) -> str:
 
 
 def _in_turn(steps: Sequence[Cast], text: str) -> str:
-    for step in steps:
-        text = step(text)
-    return text
+    return reduce(lambda value, step: step(value), steps, text)
 
 
 def _cut(text: str, size: int) -> str:

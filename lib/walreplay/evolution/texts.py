@@ -123,17 +123,9 @@ def _read_floats(texts: pa.Array, column_type: ColumnType) -> pa.Array:
         values = _without(values, rows[sure])
         rows = rows[~sure]
         index = pa.array(rows)
-    inexact = [
-        row
-        for row, *texts_and_value in zip(
-            rows.tolist(),
-            texts.take(index).to_pylist(),
-            written.take(index).to_pylist(),
-            values.take(index).to_pylist(),
-            strict=True,
-        )
-        if not _is_exact(*texts_and_value)
-    ]
+    columns = (column.take(index).to_pylist() for column in (texts, written, values))
+    in_rows = zip(rows.tolist(), *columns, strict=True)
+    inexact = [row for row, *texts_and_value in in_rows if not _is_exact(*texts_and_value)]
     return _without(values, np.array(inexact, dtype=np.intp))
 
 

@@ -7,7 +7,7 @@ is not like -0.0.  Equal rows count by their number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -285,12 +285,7 @@ class TablePair:
         standing = standing_of(opened, KnownTable(entry.table, entry.name, ledger, entry, None, self.is_siblings))
         present_rows = delta.read(spark, entry.table)
         if entry.share is not None:  # the other sources' rows have columns, and types, of their own
-            held = {field.name: field.dataType for field in present_rows.schema.fields}
-            own_values = (
-                _in_type(f.col(quote(field.name)), held[field.name], field.dataType).alias(field.name)
-                for field in rows.schema.fields
-                if field.name in held
-            )
+            own_values = _in_types(present_rows.schema, rows.schema, lambda name: f.col(quote(name)))
             present_rows = present_rows.where(is_own(entry.share)).select(*own_values)
         unknown = ""
         if self.of_source:
@@ -358,13 +353,14 @@ def _in_type(value: Column, kind: DataType, wanted_kind: DataType) -> Column:
     if not isinstance(kind, StructType) or not isinstance(wanted_kind, StructType):
         cast = value.try_cast(wanted_kind)
         return f.when(cast.cast(kind).eqNullSafe(value), cast)  # what is rounded was not the source's
-    held = {field.name: field.dataType for field in kind.fields}
-    fields = (
-        _in_type(value.getField(field.name), held[field.name], field.dataType).alias(field.name)
-        for field in wanted_kind.fields
-        if field.name in held
-    )
-    return f.when(value.isNotNull(), f.struct(*fields))
+    return f.when(value.isNotNull(), f.struct(*_in_types(kind, wanted_kind, value.getField)))
+
+
+def _in_types(held: StructType, wanted_kind: StructType, value_of: Callable[[str], Column]) -> Iterator[Column]:
+    kinds = {field.name: field.dataType for field in held.fields}
+    for field in wanted_kind.fields:
+        if field.name in kinds:
+            yield _in_type(value_of(field.name), kinds[field.name], field.dataType).alias(field.name)
 
 
 def _declared(schema: StructType) -> list[tuple[str, str]]:

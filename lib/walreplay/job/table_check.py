@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
@@ -44,9 +43,6 @@ from walreplay.table.plan import TablePlan, TablesPlan
 from walreplay.table.registry import MirrorEntry, made_again
 from walreplay.table.table_run import TableRun, run_of, table_schema
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 @dataclass(frozen=True, slots=True)
 class CheckedTable:
@@ -76,7 +72,7 @@ def _foreign_table_error(opened: OpenedTable, plan: TablePlan, ledger: TableName
     return kind(problem, table=plan.name, path=plan.table.text, remedy=f"Nothing was applied; {remedy}")
 
 
-def _check_columns(spark: SparkSession, plan: TablePlan, present_schema: StructType) -> None:
+def _check_columns(plan: TablePlan, present_schema: StructType) -> None:
     """Refuse a table whose columns are not those that the last run left."""
     assert plan.before is not None
     schema = spark_schema(table_schema(plan.before.shape, plan.metadata))
@@ -181,7 +177,7 @@ class TableChecks:
             if shared:
                 check_shared(plan, schema, self.context.sibling_ledgers, ())
             elif standing is None or not standing.ahead:
-                _check_columns(session, plan, schema)
+                _check_columns(plan, schema)
         return CheckedTable(True, standing)
 
     def _check_begun(self, run: TableRun, run_id: str) -> TableRun | None:

@@ -265,7 +265,7 @@ class Ledger:
             mine = self._mine
             if mine is not None and not self._lost:
                 with suppress(Exception), settings(self._spark, _SETTINGS):
-                    self._hand_to(None, mine)
+                    self._row.change({"holder": None}, _Held(mine))
             self._let_go()
 
     def check_lock(self, *, sure: bool = False) -> None:
@@ -326,7 +326,7 @@ class Ledger:
             alive = self._mine.alive_now()
             # A session that is shared stays as it is, since other statements run in it at this very time.
             with settings(self._spark, _SETTINGS if has_own_sessions(self._spark) else {}):
-                self._change_as_holder(lambda: self._hand_to(alive, alive), alive)
+                self._change_as_holder(lambda: self._row.change({"holder": lock.to_json(alive)}, _Held(alive)), alive)
             return not self._lost
 
     def _change_as_holder(self, change: Callable[[], bool], after: lock.Holder | None) -> None:
@@ -346,10 +346,6 @@ class Ledger:
             self._lost = holder != after  # equal: it was written, and only the answer was lost
         if not self._lost and after is not None:
             self._mine = after
-
-    def _hand_to(self, holder: lock.Holder | None, mine: lock.Holder) -> bool:
-        """Change only the holder if this run holds the lock, and return whether it did."""
-        return self._row.change({"holder": holder and lock.to_json(holder)}, _Held(mine))
 
     def _let_go(self) -> None:
         if self._heartbeat is not None:
@@ -427,11 +423,9 @@ class Ledger:
         return self.write(ended)
 
     def _record(self, state: State, table: LedgerTable, rows: Sequence[tuple[Any, ...]], *, resumed: bool) -> None:
-        def write(_: SparkSession, append: Append) -> None:
-            append.write_rows(rows)
-
+        ledger = self._spark, self._target, self._writer, state
         if rows:
-            append_once(self._spark, self._target, self._writer, state, table, write, resumed=resumed)
+            append_once(*ledger, table, lambda _, append: append.write_rows(rows), resumed=resumed)
 
 
 def append_once(

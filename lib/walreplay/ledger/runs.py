@@ -416,7 +416,8 @@ def _forget_runs(spark: SparkSession, table: TableName, kept: int, check_lock: C
         loads = runs.where(f"run < {kept} AND load IS NOT NULL").select("run", "run").collect()
         named = runs.where(f"run < {kept}").selectExpr("run", "inline(relations)")
         names = named.groupBy("oid", "namespace", "name").agg({"run": "max"}).select("oid", "max(run)").collect()
-        needed = _listed(row[1] for row in (*last, *left, *loads, *names))
+        # With one that no run has: SQL has no empty IN ().
+        needed = ", ".join(map(str, sorted({-1, *(row[1] for row in (*last, *left, *loads, *names))})))
         check_lock()
         marked = f"UPDATE {table.sql} SET kept_for_tables = true WHERE run IN ({needed}) AND kept_for_tables IS NULL"
         spark.sql(marked).collect()
@@ -425,8 +426,3 @@ def _forget_runs(spark: SparkSession, table: TableName, kept: int, check_lock: C
         check_lock()
         spark.sql(f"DELETE FROM {table.sql} WHERE run < {kept} AND run NOT IN ({needed})").collect()
     steps.reached("runs forgotten: runs")
-
-
-def _listed(runs: Iterable[int]) -> str:
-    """Write runs' numbers in SQL; with one that no run has, as there has to be one."""
-    return ", ".join(map(str, sorted({-1, *runs})))  # SQL has no empty IN ()

@@ -151,10 +151,8 @@ def _is_gone(holder: Holder) -> bool:
 def _is_there(pid: int) -> bool:
     try:
         os.kill(pid, 0)  # signal 0 only asks whether there is such a process
-    except ProcessLookupError:
-        return False
-    except OSError:  # it is there, and somebody else's
-        return True
+    except OSError as error:  # any other one: it is there, and somebody else's
+        return not isinstance(error, ProcessLookupError)
     return True
 
 

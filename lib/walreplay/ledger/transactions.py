@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -182,19 +182,17 @@ class TransactionLog:
             return None
         parts = self._records(spark, PARTS_TABLE)
         if self.plan.decided:
-            decided = spark.createDataFrame(self._decided(), _DECIDED)
+            rows = [
+                (
+                    *(item.commit_lsn, to_datetime(item.commit_time), item.xid, item.gid, item.origin),
+                    *(item.session, item.applied or item.resent, item.complete, item.path, item.offset),
+                )
+                for item in self.plan.decided
+            ]
+            decided = spark.createDataFrame(rows, _DECIDED)
             parts = parts.unionByName(decided.selectExpr("*", "0L AS changes", "0L AS digest"))
         extra_columns = (f.max("gid").alias("gid"), f.max("origin").alias("origin"), f.min("applied").alias("applied"))
         return whole_transactions(parts, extra_columns=extra_columns)
-
-    def _decided(self) -> Sequence[tuple[int, datetime, int, str | None, str | None, int, bool, bool, str, int]]:
-        return [
-            (
-                *(item.commit_lsn, to_datetime(item.commit_time), item.xid, item.gid, item.origin),
-                *(item.session, item.applied or item.resent, item.complete, item.path, item.offset),
-            )
-            for item in self.plan.decided
-        ]
 
     def _ledger_copies(self, copies: DataFrame) -> DataFrame | None:
         """Return what the ledger knows of transactions that have come again."""

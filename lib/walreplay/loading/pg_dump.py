@@ -179,10 +179,7 @@ class _Toc:
         for _ in range(7):
             self._int()  # when it was made
         self._texts(3)  # the database, the server's version and pg_dump's
-        for _ in range(self._int()):
-            section = self._entry()
-            if section is not None:
-                yield section
+        yield from filter(None, (self._entry() for _ in range(self._int())))
 
     def _entry(self) -> Section | None:
         self._int()  # the entry's id

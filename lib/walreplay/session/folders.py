@@ -121,10 +121,6 @@ class MountedFolder:
         """The folder's place as Spark names it."""
         return f"{self.scheme}{self.path}"
 
-    def uri_of(self, name: str) -> str:
-        """Return a file's place as Spark names it."""
-        return f"{self.uri}/{name}"
-
     def inside(self, path: str) -> MountedFolder:
         """Return a folder inside this one, by its path from here; an empty one is this folder's."""
         return MountedFolder(str(Path(self.path, path)), self.scheme)
@@ -216,10 +212,6 @@ class StoreFolder:
         """The folder's place as Spark names it."""
         _, _, rest = self.path.partition("/")
         return f"{self.scheme}://{self.bucket}/{rest}".rstrip("/")
-
-    def uri_of(self, name: str) -> str:
-        """Return a file's place as Spark names it."""
-        return f"{self.uri}/{name}"
 
     @property
     def system(self) -> fs.FileSystem:

@@ -274,11 +274,8 @@ def _known_pair(spark: str, digests: Mapping[str, str]) -> str:
 
 def _best(spark: str, digests: Mapping[str, str]) -> tuple[Pair, bool]:
     """Return the newest pair for a Spark, or of all, and whether it is one for that Spark."""
-    pairs = set()
-    for path in digests:
-        match = re.fullmatch(r"delta-spark_(?:(\d+\.\d+)_)?2\.13-(.+)\.jar", path.rpartition("/")[2])
-        if match:
-            pairs.add(Pair(match[1] or "4.0", match[2]))
+    jars = (re.fullmatch(r"delta-spark_(?:(\d+\.\d+)_)?2\.13-(.+)\.jar", path.rpartition("/")[2]) for path in digests)
+    pairs = {Pair(jar[1] or "4.0", jar[2]) for jar in jars if jar is not None}
     fitting = [pair for pair in pairs if pair.spark == spark]
     return max(fitting or pairs, key=lambda pair: (_numbers(pair.spark), _numbers(pair.delta))), bool(fitting)
 

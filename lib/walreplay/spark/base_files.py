@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
 
-from walreplay.errors import CaptureError, ConfigError, NotSupported, WalReplayError
+from walreplay.errors import CaptureError, ConfigError, NotSupported
 from walreplay.listing import escape_glob, is_hidden, list_files
 from walreplay.loading.formats import COMPRESSED, CopyOptions
 from walreplay.loading.pg_dump import TOC, Section, is_archive, read_toc, sections_of
@@ -20,7 +20,7 @@ from walreplay.protocol.compression import HEAD_BYTES, detect_compression
 from walreplay.protocol.messages import Relation
 from walreplay.spark.captures import MAX_FILE_BYTES, is_not_found, root_of
 from walreplay.spark.workers.load import LoadPart
-from walreplay.spark.workers.scan import LOCAL_SCHEME, map_capture
+from walreplay.spark.workers.scan import LOCAL_SCHEME, map_capture, view_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,23 +113,16 @@ def _without_toc(spark: SparkSession, files: list[BaseFile]) -> list[BaseFile]:
 
 def _content(spark: SparkSession, path: str) -> bytes:
     if path.startswith(LOCAL_SCHEME):
-        return bytes(_mapped(path))
+        return bytes(view_of(map_capture(path)))
     (row,) = spark.read.format("binaryFile").load(escape_glob(path)).select("content").collect()
     return bytes(row.content)
-
-
-def _mapped(path: str) -> memoryview:
-    content = map_capture(path)
-    if isinstance(content, WalReplayError):
-        raise content
-    return content
 
 
 def _sections(file: BaseFile) -> list[BaseFile]:
     """Return the sections of a plain dump; any other file is as it is."""
     if file.section is not None or file.is_hidden or not file.path.endswith(_PLAIN_DUMP):
         return [file]
-    content = _mapped(file.path)
+    content = view_of(map_capture(file.path))
     if detect_compression(bytes(content[:HEAD_BYTES])) is not None:
         raise NotSupported(
             "the plain dump is compressed",
@@ -165,7 +158,7 @@ def parts_of(files: Sequence[BaseFile], relations: Sequence[Relation], options: 
 def _has_ranges(file: BaseFile, options: CopyOptions) -> bool:
     if not file.path.startswith(LOCAL_SCHEME) or file.path.endswith(PARQUET):
         return False
-    head = bytes(_mapped(file.path)[: 1 << 10])
+    head = bytes(view_of(map_capture(file.path))[: 1 << 10])
     if detect_compression(head[:HEAD_BYTES]) is not None:
         return False
     # Only in text a newline always ends a row; in CSV it may be quoted, in binary be part of a value.
@@ -174,7 +167,7 @@ def _has_ranges(file: BaseFile, options: CopyOptions) -> bool:
 
 def refuse_archive(file: BaseFile) -> None:
     """Refuse, by NotSupported, what pg_dump writes as one file that is no text."""
-    if file.path.startswith(LOCAL_SCHEME) and is_archive(_mapped(file.path)):
+    if file.path.startswith(LOCAL_SCHEME) and is_archive(view_of(map_capture(file.path))):
         raise NotSupported(
             "the file is a dump in pg_dump's custom format, which only pg_restore reads",
             path=file.path,

@@ -121,7 +121,7 @@ def list_in_store(spark: SparkSession, root: str, config: Settings) -> list[Capt
         if config.file_pattern is None or fnmatchcase(entry.base_name, config.file_pattern):
             # Spark, too, knows times of change to the millisecond: both ways the ledger has the same.
             modified = int(entry.mtime_ns or 0) // 1_000_000 * 1000
-            files.append(CaptureFile(folder.uri_of(name), int(entry.size), modified))
+            files.append(CaptureFile(f"{folder.uri}/{name}", int(entry.size), modified))
     return files
 
 

@@ -176,9 +176,9 @@ def reach_problem(spark: SparkSession, folder: Folder) -> str | None:
         if folder.read(name) != b"1":
             return "the driver reads something else there than an executor has written"
         if not is_classic:
-            (line,) = spark.read.text(escape_glob(folder.uri_of(name))).collect()
+            (line,) = spark.read.text(escape_glob(f"{folder.uri}/{name}")).collect()
             return None if line.value == "1" else "Spark reads something else there than an executor has written"
-        path = spark._jvm.org.apache.hadoop.fs.Path(folder.uri_of(name))  # type: ignore[union-attr]
+        path = spark._jvm.org.apache.hadoop.fs.Path(f"{folder.uri}/{name}")  # type: ignore[union-attr]
         if is_mounted or path.getFileSystem(spark._jsc.hadoopConfiguration()).exists(path):
             return None
     return "the driver, or Spark itself, does not find there what an executor has written"

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from walreplay.fold.batches import batch_from_ipc
 from walreplay.session.folders import Folder, MountedFolder
 from walreplay.session.isolation import settings
 from walreplay.spark.captures import files_a_batch, read_files
+from walreplay.spark.workers import write
 from walreplay.spark.workers.decode import DecodeTask, decode_batches
 from walreplay.spark.workers.fold import FoldTask, link_batches, route_batches
 from walreplay.spark.workers.rows import (
@@ -41,16 +42,6 @@ from walreplay.spark.workers.rows import (
     links_table,
     refusals_told,
     unpack_batches,
-)
-from walreplay.spark.workers.write import (
-    WRITTEN,
-    Shares,
-    over_shares,
-    refused,
-    stage_into_file,
-    summed,
-    totals_of,
-    without_data,
 )
 
 if TYPE_CHECKING:
@@ -133,13 +124,13 @@ class FileRows:
     """Shares of staged rows, on which a function can be run."""
 
     spark: SparkSession
-    shares: Shares
+    shares: write.Shares
 
     def mapInArrow(self, func: Work, schema: str, /) -> DataFrame:  # noqa: N802
         """Return what a function makes of each share."""
         # Spark brings a task its number, and nothing else.
         numbers = self.spark.range(0, self.shares.count, 1, self.shares.count)
-        return numbers.mapInArrow(partial(over_shares, work=func, shares=self.shares), schema)
+        return numbers.mapInArrow(partial(write.over_shares, work=func, shares=self.shares), schema)
 
 
 _BYTES_A_TASK: Final = 4 << 20
@@ -269,7 +260,7 @@ class Staging:
         self._clear_before()
         self.written = True
         frames = [
-            rows.mapInArrow(partial(stage_into_file, work=work, folder=self.folder), sql_schema(WRITTEN))
+            rows.mapInArrow(partial(write.stage_into_file, work=work, folder=self.folder), sql_schema(write.WRITTEN))
             for rows, work in works
         ]
         with settings(spark, {**delta.FEW_ROWS, **values}), refusals_told():
@@ -284,7 +275,7 @@ class Staging:
             # Tasks then open only the files that have rows of their table.
             for table in pc.unique(totals.column("table")).to_pylist():
                 self._names.setdefault(table, []).append(name)
-        return summed(pa.Table.from_batches(batches)) if batches else pa.table({})
+        return write.summed(pa.Table.from_batches(batches)) if batches else pa.table({})
 
     def _places(self, table: int) -> list[tuple[int, int]]:
         """Return sequence and relation of a table's rows, once each, in order."""
@@ -295,7 +286,7 @@ class Staging:
 
     def _rows(self, spark: SparkSession, selection: RowSelection, tasks: int, sharing: Sharing) -> FileRows:
         names = tuple(self._names.get(selection.table, ()))
-        return FileRows(spark, Shares(self.folder, names, selection, tasks, sharing))
+        return FileRows(spark, write.Shares(self.folder, names, selection, tasks, sharing))
 
     def _summarise(self, totals: Sequence[Total]) -> dict[int, Staged]:
         """Sum up each table's versions, or raise the first error."""
@@ -336,11 +327,8 @@ class Staging:
         if all(earlier[1] < later[0] for earlier, later in pairwise(ranges)):
             return tuple(VersionSegment(first, number) for first, _, number in ranges)
         # A version may be used again: a table may return to an earlier definition.
-        segments: list[VersionSegment] = []
-        for sequence, relation in self._places(table):
-            if not segments or segments[-1].version != relation:
-                segments.append(VersionSegment(sequence, relation))
-        return tuple(segments)
+        by_version = groupby(self._places(table), key=lambda place: place[1])
+        return tuple(VersionSegment(next(places)[0], number) for number, places in by_version)
 
 
 class CountedStaging(Staging):
@@ -351,11 +339,11 @@ class CountedStaging(Staging):
         self._index = _INDEX.empty_table()
 
     def _stage(self, spark: SparkSession, works: TaskWorks, values: Mapping[str, str], tasks: int | None) -> pa.Table:
-        frames = [rows.mapInArrow(partial(without_data, work=work), sql_schema(_INDEX)) for rows, work in works]
+        frames = [rows.mapInArrow(partial(write.without_data, work=work), sql_schema(_INDEX)) for rows, work in works]
         with settings(spark, values):
             staged = [row.asDict() for row in together(frames, tasks).collect()]
         self._index = pa.Table.from_pylist(staged, _INDEX)
-        return totals_of(self._index)
+        return write.totals_of(self._index)
 
     def _places(self, table: int) -> list[tuple[int, int]]:
         rows = self._index.filter(pc.field("table") == table).select(["sequence", "relation"]).to_pylist()
@@ -369,7 +357,7 @@ def _remove(folder: Folder) -> None:
     try:
         folder.delete_all()
     except OSError as error:
-        raise refused("cannot be deleted", error, folder) from None
+        raise write.refused("cannot be deleted", error, folder) from None
 
 
 def together(frames: Sequence[DataFrame], tasks: int | None) -> DataFrame:

@@ -39,9 +39,8 @@ def check_copies(decided: Iterable[DecidedTransaction], after_lsn: int, recorded
     """
     copies_by_lsn: dict[int, dict[int, _Copy]] = {}
     for commit in decided:
-        copies = copies_by_lsn.setdefault(commit.commit_lsn, {})
-        commit_time, is_complete = commit.commit_time, commit.complete
-        copies[commit.session] = _Copy(commit_time, commit.xid, 0, 0, commit.path, commit.offset, is_complete)
+        copy = _Copy(commit.commit_time, commit.xid, 0, 0, commit.path, commit.offset, commit.complete)
+        copies_by_lsn.setdefault(commit.commit_lsn, {})[commit.session] = copy
     for records in recorded:
         _add(copies_by_lsn, records)  # counts and digests are only in the records
     high = -1

@@ -7,7 +7,7 @@ version after another, the columns whose older rows may differ from the source's
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -135,23 +135,16 @@ def doubts_of(
             f"names and places, so older rows may have wrong values. {_ANNOUNCE}. {LOAD}"
         )
     columns_by_id = {column.id: column for column in shape.columns}
-    yield from _returned(shape, columns, ids, columns_by_id)
-    uncertain = [
-        column.target
-        for column, id_ in zip(columns, ids, strict=True)
-        if id_ in columns_by_id and is_uncertain(columns_by_id[id_].type, column.type)
-    ]
+    pairs = [(columns_by_id.get(id_), column) for column, id_ in zip(columns, ids, strict=True)]
+    yield from _returned(shape, pairs)
+    uncertain = [new.target for old, new in pairs if old is not None and is_uncertain(old.type, new.type)]
     if uncertain:
         yield (
             f"{_listed(uncertain)}: what older rows have in the new type hangs on the session that changed it (its "
             f"TimeZone, for instance), or on the source's catalog; they may have other values in the source. {LOAD}"
         )
     unmatched = _unmatched(shape, columns, ids)
-    unknown = [
-        column
-        for column, id_ in zip(columns, ids, strict=True)
-        if column.target not in unmatched and _is_unknown(shape, column, columns_by_id.get(id_), base_lsn)
-    ]
+    unknown = [new for old, new in pairs if new.target not in unmatched and _is_unknown(shape, new, old, base_lsn)]
     if unmatched:
         yield (
             f"{_listed(unmatched)}: the table was announced only behind rows, and had other columns by then; they are "
@@ -166,17 +159,15 @@ def doubts_of(
         )
 
 
-def _returned(
-    shape: TableShape, columns: Sequence[SourceColumn], ids: Sequence[int], columns_by_id: Mapping[int, MirrorColumn]
-) -> Iterator[str]:
+def _returned(shape: TableShape, pairs: Iterable[tuple[MirrorColumn | None, SourceColumn]]) -> Iterator[str]:
     """Name the columns that were not sent for a while, and are sent again, so far as the bytes can tell."""
     gone = {column.source: column for column in shape.columns if column.dropped}
     kept, emptied = [], []
-    for column, id_ in zip(columns, ids, strict=True):
-        old = columns_by_id.get(id_) or gone.get(column.name)
+    for same, column in pairs:
+        old = same or gone.get(column.name)
         if old is None or not old.dropped:
             continue
-        if id_ in columns_by_id:
+        if same is not None:
             kept.append(column.target)  # the id says that it is the same column
         elif old.known_number < 1 or column.number < 1:  # by name alone it may be another column
             emptied.append(column.target)

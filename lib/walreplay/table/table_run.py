@@ -20,7 +20,7 @@ from walreplay.delta.properties import TableProperties
 from walreplay.delta.staged_file import RowSelection
 from walreplay.delta.target import TableName, quote
 from walreplay.errors import TargetError
-from walreplay.evolution.comments import followed_columns, metadata_comments, with_comments
+from walreplay.evolution.comments import followed_columns, metadata_comments
 from walreplay.evolution.shapes import OWN, TableShape
 from walreplay.fold.change_log import OWN as LOG_KINDS
 from walreplay.fold.change_log import UNCHANGED, LogTask
@@ -328,11 +328,6 @@ class Merge:
         """SQL in front of a condition that finds rows (``t``) of the table: only the source's own."""
         share = self.plan.metadata.share
         return "" if share is None else f"{is_own(share, 't.')} AND "
-
-    @property
-    def commented_schema(self) -> pa.Schema:
-        """The same columns, with what a table that is made of them is to say."""
-        return with_comments(self.schema, self.plan.comment, self.comments({}))
 
     def comments(self, current: Mapping[str, str]) -> dict[str, str]:
         """Return what the columns are to say if declared anew, by what the table's say now: of a new one nothing."""

@@ -24,6 +24,7 @@ from walreplay.delta.local import ATTEMPTS, LeftToSpark, LocalTable, forget_tabl
 from walreplay.delta.statements import TableDefinition, sql_schema
 from walreplay.delta.target import TableName, Target, opened_in, tells
 from walreplay.errors import TargetError
+from walreplay.evolution.comments import with_comments
 from walreplay.report import WriterKind
 from walreplay.session import steps
 from walreplay.session.folders import Folder, forget_files
@@ -158,7 +159,7 @@ class FileWriter(TableWriter):
         if creates and table.path is None:
             # The statement that makes it is no commit that another run's would keep from being made.
             run.check_lock()
-        schema = merge.commented_schema if creates else merge.schema
+        schema = with_comments(merge.schema, merge.plan.comment, merge.comments({})) if creates else merge.schema
         definition = TableDefinition(table, schema, dict(merge.plan.layout.properties))
         append = self._append(spark, definition, merge.commit, create=creates)
         work = append.folding(merge.fold_task, [source for _, source in merge.pairs])

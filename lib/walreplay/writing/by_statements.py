@@ -253,7 +253,7 @@ class _StagedFold(Fold):
     def read(self, spark: SparkSession, written: FilesWritten) -> Iterator[DataFrame]:
         """Read the rows; then delete the files.  Those in an object store go with the folder, by one request."""
         names, schema = [file.name for file in written.files], sql_schema(self.kept.schema)
-        paths = [escape_glob(self.kept.folder.uri_of(name)) for name in names]
+        paths = [escape_glob(f"{self.kept.folder.uri}/{name}") for name in names]
         # Spark reads no empty list of paths.
         yield spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
         if not self.kept.folder.is_far:

@@ -34,6 +34,7 @@ from walreplay.delta.target import TableName, Target, folder_at
 from walreplay.errors import LedgerConflict, TargetError
 from walreplay.session import steps
 from walreplay.session.folders import forget_files
+from walreplay.session.isolation import has_own_sessions
 from walreplay.session.reach import local_folder
 from walreplay.table.placement import Move
 from walreplay.table.registry import MirrorEntry
@@ -278,13 +279,9 @@ class FileSystem:
 
 def file_system(spark: SparkSession, path: str) -> FileSystem | None:
     """Return the file system of a path; None if the session has no JVM of its own (Spark Connect)."""
-    try:
-        jvm, context = spark._jvm, spark._jsc
-    except Exception:
+    if not has_own_sessions(spark):
         return None
-    if jvm is None or context is None:
-        return None
-    return FileSystem(jvm, context.hadoopConfiguration(), path)
+    return FileSystem(spark._jvm, spark._jsc.hadoopConfiguration(), path)
 
 
 # Replace a table's rows

@@ -97,9 +97,9 @@ def test_a_folder_goes_to_workers(folder: Folder) -> None:
 
 
 def test_places_are_as_spark_names_them() -> None:
-    assert MountedFolder("/lake/t").uri_of("a b") == "file:/lake/t/a b"
+    assert MountedFolder("/lake/t").uri == "file:/lake/t"
     store = StoreFolder("abfss", "box@account.dfs.core.windows.net", "box/lake", "AzureFileSystem", ())
-    assert store.inside("t").uri_of("a b") == "abfss://box@account.dfs.core.windows.net/lake/t/a b"
+    assert store.inside("t").uri == "abfss://box@account.dfs.core.windows.net/lake/t"
     assert StoreFolder("s3a", "lake", "lake", "S3FileSystem", ()).uri == "s3a://lake"
 
 

@@ -95,17 +95,11 @@ class FoldTask(ABC):
 
         Rows that are only added need not meet.  There may be as many as in the whole archive.
         """
-        current: int | None = None
-        parts: list[tuple[int, Events]] = []
-        is_alone = self.identity.mode is Mode.APPEND
-        for bucket, sequence, data in staged_events(batches):
-            if (is_alone or bucket != current) and parts:
-                yield parts
-                parts = []
-            current = bucket
-            parts.append((sequence, from_ipc(data)))
-        if parts:
-            yield parts
+        if self.identity.mode is Mode.APPEND:
+            yield from ([(sequence, from_ipc(data))] for _, sequence, data in staged_events(batches))
+            return
+        for _, staged in groupby(staged_events(batches), key=lambda item: item[0]):
+            yield [(sequence, from_ipc(data)) for _, sequence, data in staged]
 
     def _joined(self, parts: list[tuple[int, Events]], settle: Callable[[int, Events], Events]) -> Events:
         """Put a unit's events together, with the table's columns, and empty the list: rows need the memory.

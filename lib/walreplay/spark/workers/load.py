@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -30,7 +30,6 @@ from walreplay.fold.events import (
     to_ipc,
     with_deleted_column,
 )
-from walreplay.fold.identity import Hashes
 from walreplay.fold.net_changes import split
 from walreplay.loading.copy_files import range_of, read_cells
 from walreplay.loading.formats import CopyOptions, head_of, header_of
@@ -265,24 +264,13 @@ def _batches(content: memoryview, part: LoadPart, options: CopyOptions, task: Lo
 @spark_task
 def count_keys(batches: Iterable[pa.RecordBatch], *, task: FoldTask) -> Iterator[pa.RecordBatch]:
     """Count the different keys of each bucket of staged events; all of a bucket's come to one task, in order."""
-    current: int | None = None
-    parts: list[Hashes] = []
-
-    def counted() -> pa.RecordBatch:
+    for _, staged in groupby(staged_events(batches), key=lambda item: item[0]):
+        parts = [key_hashes(from_ipc(data), *task.named(task.version_of(sequence))) for _, sequence, data in staged]
         first, second = (np.concatenate([part[half] for part in parts]) for half in (0, 1))
         order = np.lexsort((second, first))
         differs = (np.diff(first[order]) != 0) | (np.diff(second[order]) != 0)
         keys = np.count_nonzero(differs) + bool(len(first))  # one more than the places where sorted keys differ
-        return pa.RecordBatch.from_arrays([pa.array([keys], pa.int64())], schema=COUNTED)
-
-    for bucket, sequence, data in staged_events(batches):
-        if bucket != current and parts:
-            yield counted()
-            parts = []
-        current = bucket
-        parts.append(key_hashes(from_ipc(data), *task.named(task.version_of(sequence))))
-    if parts:
-        yield counted()
+        yield pa.RecordBatch.from_arrays([pa.array([keys], pa.int64())], schema=COUNTED)
 
 
 def with_part(rows: DataFrame) -> DataFrame:
