@@ -316,9 +316,9 @@ def test_an_archive_that_begins_behind_a_load_is_refused(recorded: Recorded) -> 
     recorded.end = 60  # where the slot begins
     path = recorded.write(transaction(100, T, inserted(1)), 108)
     recorded.load(58, t="8\ta\n", u="1\n")  # what committed below LSN 59 is in it
-    recorded.refused("begins at LSN 0/3C, and s.t was loaded as of LSN 0/3A.*1 more.*once the slot is there", path)
+    recorded.refused("at LSN 0/3C, and s.t was loaded .* below LSN 0/3B .*1 more.*--consistent-point 0/3C", path)
     recorded.load(59, u="1\n")
-    recorded.refused("s.t was loaded as of LSN 0/3A:", path)
+    recorded.refused("s.t was loaded with what committed below LSN 0/3B:", path)
     recorded.load(59, t="8\ta\n")
     assert recorded.apply().warnings == ()
     assert (recorded.rows(), recorded.rows("u")) == ([1, 8], [1])

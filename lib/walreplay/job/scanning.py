@@ -252,10 +252,10 @@ def _late_start(path: str, tables: Entries) -> BrokenChain | None:
     others = f" (as were {len(early) - 1} more)" if len(early) > 1 else ""
     return BrokenChain(
         path,
-        f"it begins at LSN {format_lsn(start)}, and {table} was loaded as of LSN {format_lsn(base_lsn - 1)}{others}: "
-        "what committed between is in neither",
-        f"Copy the tables again, as of LSN {format_lsn(start)} or later, once the slot is there (docs/starting.md): "
-        "walreplay load --replace; or, if nothing was changed between, give walreplay apply --allow-gaps",
+        f"it begins at LSN {format_lsn(start)}, and {table} was loaded with what committed below LSN "
+        f"{format_lsn(base_lsn)}{others}: what committed between is in neither",
+        f"Copy the tables again once the slot is there (docs/starting.md), and load the copies: walreplay load "
+        f"--replace; or the same ones with --consistent-point {format_lsn(start)}, if nothing committed between",
         start,
     )
 
