@@ -42,6 +42,7 @@ _SUBSCRIBER: Final = {
     "max_logical_replication_workers": "12",
 }
 _FAILOVER: Final = 17
+_MOST_FAULTS: Final = 5
 _RECORDING: Final = ("--file-seconds", "5", "--file-bytes", "300KiB", "--heartbeat", "2")
 _FORMS: Final = (
     (),
@@ -50,6 +51,10 @@ _FORMS: Final = (
     ("--streaming", "on", "--binary"),
     ("--streaming", "parallel", "--two-phase", "--binary"),
 )
+
+
+class OracleFailed(Exception):
+    """The subscriber cannot go on, by a fault of PostgreSQL's."""
 
 
 @dataclass(frozen=True)
@@ -225,9 +230,16 @@ class Stand:
             time.sleep(0.2)
         return False
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the subscriber ends by a fault of its own, again and again at one place."""
+        return self.subscriber.log.read_text().count("terminated by signal 11") > _MOST_FAULTS
+
     def await_readers(self, lsn: int) -> None:
         """Wait until the subscriber and the archive have all up to an LSN."""
-        wait_until(lambda: self.is_even(5), "the subscriber", self._subscriber_log, patience=300)
+        wait_until(lambda: self.is_even(5) or self.has_failed, "the subscriber", self._subscriber_log, patience=300)
+        if self.has_failed:
+            raise OracleFailed(self._subscriber_log())
         self.recorder.await_stored(lsn, self.archive.end)
         self.archive.pull()
 
