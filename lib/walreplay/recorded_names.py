@@ -109,8 +109,8 @@ def _broken(earlier: RecordedName, later: RecordedName) -> tuple[str, str] | Non
     if not later.follows_gap:
         return f"it begins at LSN {start}, and {earlier}, in front of it, ends at {end}", _BRING
     return f"what committed from LSN {end} to {start} was never recorded", (
-        f"Load all tables again, as of LSN {start} or later (docs/starting.md): walreplay load --replace; if walreplay "
-        "apply still stops here, it has outputs or tables that were not loaded: give it --allow-gaps"
+        f"Load all tables again, as of LSN {start} or later (docs/starting.md): walreplay load --replace --from COPY; "
+        "if walreplay apply still stops here, it has outputs or tables that were not loaded: give it --allow-gaps"
     )
 
 

@@ -258,7 +258,7 @@ def test_what_becomes_of_partitions_is_told(applied: Applied) -> None:
         stay, missing = "the rows that it had stay in the mirror", "the rows that it had before are not in the mirror"
         assert said == [
             f"n.split: a partition was {what}, {name} (LSN X/X): {rows}. Load the table's rows anew "
-            "(walreplay load --replace)"
+            "(docs/starting.md: walreplay load --replace --from COPY)"
             for what, name, rows in (
                 ("attached", "n.loose", missing),
                 ("detached", "n.split_1", stay),

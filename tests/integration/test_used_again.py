@@ -104,7 +104,9 @@ def test_a_column_list_that_is_narrowed_for_a_while_is_warned_of_and_a_load_mend
     told = [text for report in reports for text in report.warnings]
     names = sorted(text.partition(": gone for a while")[0] for text in told)
     assert names == ["public.last: column b", "public.t: column b"]
-    assert all("load the table's rows anew (walreplay load --replace)" in text for text in told)
+    assert all(
+        "load the table's rows anew (docs/starting.md: walreplay load --replace --from COPY)" in text for text in told
+    )
     # The remedy: the source's rows, as of the end.
     base = tmp_path / "base"
     base.mkdir()

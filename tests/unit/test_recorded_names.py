@@ -66,7 +66,7 @@ def test_a_hole_is_named_once(names: Sequence[str]) -> None:
 def test_the_remedy_of_a_gap_names_its_end() -> None:
     (chain,) = broken_chains([C, GAP])
     assert chain.start == 0x1_000000FF
-    assert "as of LSN 1/FF or later (docs/starting.md): walreplay load --replace;" in chain.remedy
+    assert "as of LSN 1/FF or later (docs/starting.md): walreplay load --replace --from COPY;" in chain.remedy
 
 
 @pytest.mark.parametrize("name", [A, C, GAP, "123456789_0-1_FFFFFFFF-FFFFFFFF.pgo.zst"])

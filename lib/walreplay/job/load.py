@@ -107,6 +107,9 @@ def written_beside(source: str | os.PathLike[str] | DataFrame | None) -> tuple[s
     folder = str(source).removeprefix("file:").rstrip("/")
     lsn, described = Path(f"{folder}.lsn"), Path(f"{folder}.jsonl")
     if not (lsn.is_file() and described.is_file()):
+        if not Path(folder).exists():
+            remedy = "walreplay record --create --and-copy makes it, and the description and the LSN beside it"
+            raise ConfigError("there is no such folder of copies", path=folder, remedy=f"{remedy} (docs/starting.md)")
         return None, None
     return lsn.read_text(encoding="ascii", errors="replace").strip(), str(described)
 

@@ -254,8 +254,8 @@ def _late_start(path: str, tables: Entries) -> BrokenChain | None:
         path,
         f"it begins at LSN {format_lsn(start)}, and {table} was loaded with what committed below LSN "
         f"{format_lsn(base_lsn)}{others}: what committed between is in neither",
-        f"Copy the tables again once the slot is there (docs/starting.md), and load the copies: walreplay load "
-        f"--replace; or the same ones with --consistent-point {format_lsn(start)}, if nothing committed between",
+        "Copy the tables again once the slot is there (docs/starting.md): walreplay load --replace --from COPY; or "
+        f"load the same copies with --consistent-point {format_lsn(start)}, if nothing committed between",
         start,
     )
 

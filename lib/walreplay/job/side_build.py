@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BASE_REMEDY: Final = (
-    "Give the folder that has them by --base; or copy the tables again, and give the copy to walreplay load --replace"
+    "Give the folder that has them by --base; or copy the tables again (docs/starting.md): walreplay load --replace "
+    "--from COPY"
 )
 
 
@@ -74,8 +75,8 @@ class BaseStep:
             f"the table was loaded from {load.origin}, whose rows as of that LSN cannot be read again",
             table=", ".join(sorted(only)),
             path=place,
-            remedy="Copy it from the source again, and give the copy to walreplay load --replace "
-            "(docs/starting.md); or leave the table out of --table",
+            remedy="Copy it from the source again: walreplay load --replace --from COPY (docs/starting.md); "
+            "or leave the table out of --table",
         )
 
 

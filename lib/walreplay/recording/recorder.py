@@ -177,7 +177,7 @@ class Recorder:
 
 
 def _nothing_recorded(problem: str) -> TargetError:
-    remedy = "The server keeps it, once there is a slot. Mend what is said, and start again"
+    remedy = "Mend that, and start again. Nothing is lost while the slot is there"
     return TargetError(f"nothing is recorded: {problem}", remedy=remedy)
 
 

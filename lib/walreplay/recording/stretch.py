@@ -132,14 +132,19 @@ class RecordedArchive:
         matches = map(_DESCRIPTION.fullmatch, store.names(_DESCRIPTIONS))
         self._number = max((int(match[1]) for match in matches if match), default=0)
         self._described = store.read(_path(self._number)) if self._number else None
-        names = filter(None, map(RecordedName.parse, store.names()))
-        self._last = sorted(names, key=lambda name: name.number)[-2:]
+        names = store.names()
+        recorded = filter(None, map(RecordedName.parse, names))
+        self._last = sorted(recorded, key=lambda name: name.number)[-2:]
         self.next_number = self._last[-1].number + 1 if self._last else 1
         for broken in broken_chains(map(str, self._last)):
             if not broken.is_recorded:
                 raise OrderError(broken.problem, path=f"{store.shown}/{broken.after}", remedy=_ONE)
         if self._last:
             self._check_last(str(self._last[-1]))
+        foreign = [name for name in names if not name.startswith((".", "_"))]
+        if not self._last and foreign and self._described is None:
+            problem, remedy = f"the folder has other files, such as {min(foreign)}", "Record into a folder of its own"
+            raise OrderError(problem, path=store.shown, remedy=remedy)
         if self._last and self._described is None:
             raise OrderError(
                 f"the archive has files, and no {_path(1)} says whose they are",
@@ -178,9 +183,10 @@ class RecordedArchive:
             return
         stretch, place = _parse(self._described), self.store.shown
         if (stretch.system, stretch.database) != (origin.system, origin.database):
+            server = f" of another server (system {stretch.system}, and not {origin.system})"
+            other = stretch.database + (server if stretch.system != origin.system else "")
             raise OrderError(
-                f"the archive is of the database {stretch.database} of another server (system {stretch.system}; this "
-                f"is {origin.database}, {origin.system})",
+                f"the archive is of the database {other}, and this is {origin.database}",
                 path=place,
                 remedy="Record into another folder: it is a source of its own",
             )

@@ -158,7 +158,7 @@ def lost(count: int, lsn: int, xid: int, path: str, offset: int) -> str:
         f"{path}, offset {max(offset, 0):,}: what is sent again from here on lacks the transaction {xid} (commit LSN "
         f"{format_lsn(lsn)}){others}, which came before: the server has lost {'them' if others else 'it'} (a standby "
         "that was behind has taken its place), or other publications or options are asked for. In the first case load "
-        "the tables' rows anew (walreplay load --replace)"
+        "the tables' rows anew (docs/starting.md: walreplay load --replace --from COPY)"
     )
 
 

@@ -180,7 +180,8 @@ def warnings_of_moved(moved: Sequence[Moved], layouts: Layouts, versions: Versio
     for (root, what), moves in moves_by_root.items():
         names = ", ".join(f"{move.name} (LSN {format_lsn(move.lsn)})" for move in moves[:_MAX_NAMES])
         others = f" and {len(moves) - _MAX_NAMES:,} more" if len(moves) > _MAX_NAMES else ""
-        yield f"{root}: {_WARNINGS[what].format(names + others)}. Load the table's rows anew (walreplay load --replace)"
+        remedy = "Load the table's rows anew (docs/starting.md: walreplay load --replace --from COPY)"
+        yield f"{root}: {_WARNINGS[what].format(names + others)}. {remedy}"
 
 
 class Stitch:

@@ -108,7 +108,7 @@ def check_types(evolution: Evolution, name: str) -> None:
     )
 
 
-LOAD: Final = "Load the table's rows anew (walreplay load --replace)"
+LOAD: Final = "Load the table's rows anew (docs/starting.md: walreplay load --replace --from COPY)"
 
 _ANNOUNCE: Final = (
     "Announce all tables for each new slot, once it is there (SELECT walreplay.announce_all()), and record with "

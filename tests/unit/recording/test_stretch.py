@@ -53,6 +53,15 @@ def _claim(
     return claim
 
 
+def test_a_folder_with_files_of_others_is_refused() -> None:
+    store = _Memory()
+    store.files = {"shop.orders.copy": b"1\n", ".orders.partial": b"", "_recorded/written": b""}
+    with pytest.raises(OrderError, match=r"other files, such as shop\.orders\.copy"):
+        RecordedArchive(store)
+    del store.files["shop.orders.copy"]
+    assert RecordedArchive(store).is_new
+
+
 def _store(store: Store, claim: ArchiveClaim, lsn: int) -> None:
     name = RecordedName(claim.next_number, claim.end_lsn, lsn, claim.follows_gap)
     store.put(str(name), _WHOLE)
@@ -118,8 +127,8 @@ def test_a_gap_is_said_also_where_the_recorder_died_before_its_first_file(
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"system": "7002"}, "another server"),
-        ({"database": "other"}, "another server"),
+        ({"system": "7002"}, r"shop of another server \(system 7001, and not 7002\), and this is shop"),
+        ({"database": "other"}, "the archive is of the database shop, and this is other"),
         ({"slot": "second"}, "the slot archive .* records into this folder, and not the slot second"),
         ({"timeline": 2}, "history of its own"),
     ],
