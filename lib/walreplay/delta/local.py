@@ -332,6 +332,11 @@ class LocalTable:
         """Whether the table has no files."""
         return bool(pa.table(self._delta_table.get_add_actions()).num_rows == 0)
 
+    @property
+    def size(self) -> int:
+        """The bytes of the table's files."""
+        return sum(pa.table(self._delta_table.get_add_actions())["size_bytes"].to_pylist())
+
     @cached_attribute
     def files(self) -> Sequence[TableFile]:
         """The table's files.

@@ -149,7 +149,8 @@ def _scale(column_type: ColumnType) -> int | None:
 
 def _shortened(text: str, *, single: bool) -> str:
     """Write a float with the digits that numeric gets of it."""
-    value = float(np.float32(text)) if single else float(text)
+    with np.errstate(over="ignore"):  # a double's text that a real column rescued
+        value = float(np.float32(text)) if single else float(text)
     return f"{value:.{6 if single else 15}g}" if math.isfinite(value) else text
 
 

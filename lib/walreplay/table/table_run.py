@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -27,7 +28,6 @@ from walreplay.fold.change_log import UNCHANGED, LogTask
 from walreplay.fold.events import Identity, Mode
 from walreplay.fold.versions import NO_AXIS, Axis, Emptied
 from walreplay.names import RowKind
-from walreplay.session.isolation import cached_attribute
 from walreplay.spark.staging import EmptiedAt, Rows, Staging
 from walreplay.spark.workers.fold import FoldTask, LogFold, NetFold, VersionFold
 from walreplay.spark.workers.rows import PARTS
@@ -91,7 +91,7 @@ class TableRun:
     has_own_rows: bool = True
     steps: Mapping[delta.CommitId, LoggedCommit] = field(default_factory=dict)
 
-    @cached_attribute
+    @cached_property
     def merges(self) -> tuple[Merge, ...]:
         """What the commit of each epoch has to do."""
         return tuple(Merge(self, self.plan, epoch, number) for number, epoch in enumerate(self.plan.epochs))
@@ -227,7 +227,7 @@ class Merge:
         """What tells the rows apart."""
         return self.epoch.identity
 
-    @cached_attribute
+    @cached_property
     def case(self) -> EpochCase:
         """What becomes of its rows."""
         return CASES[self.run.present if self.number == 0 else Present.KNOWN][self._incoming]
@@ -249,7 +249,7 @@ class Merge:
         source = None if share is None else share.source
         return replace(commit_of_step(self.run.commit, number), oid=self.plan.oid, source=source)
 
-    @cached_attribute
+    @cached_property
     def commit(self) -> delta.CommitId:
         """The commit of its rows."""
         return replace(self.step(MERGE), form=self.form)
@@ -268,7 +268,7 @@ class Merge:
         digest_parts = [versions, self.identity.mode.value, key, self.plan.soft_deletes, columns]
         return hashlib.sha256(json.dumps(digest_parts).encode()).hexdigest()[:16]
 
-    @cached_attribute
+    @cached_property
     def fold_task(self) -> FoldTask:
         """How its events become rows to merge."""
         epoch, metadata = self.epoch, self.plan.metadata
@@ -294,7 +294,7 @@ class Merge:
             spark, rows, self.fold_task, together=epoch.converts_key, buckets=run.buckets, tasks=run.tasks
         )
 
-    @cached_attribute
+    @cached_property
     def _emptied(self) -> Emptied:
         """Of a history: its truncates, with their times on the axis."""
         stop = float("inf") if self.epoch.stop is None else self.epoch.stop
@@ -313,7 +313,7 @@ class Merge:
         # The fold ends those of the run itself.
         return (int(self._emptied.lsn[0]), int(self._emptied.top[0])) if len(self._emptied.lsn) else None
 
-    @cached_attribute
+    @cached_property
     def schema(self) -> pa.Schema:
         """The table's columns, with the metadata."""
         return table_schema(self.shape, self.plan.metadata)
@@ -336,7 +336,7 @@ class Merge:
         others = {field.name: texts[source] for field, source in (*columns.first, *columns.last)}
         return followed_columns(current, before, self.shape, others)
 
-    @cached_attribute
+    @cached_property
     def pairs(self) -> list[tuple[str, str]]:
         """Each target column (quoted) with the source's."""
         metadata, columns = own_columns(self.plan.metadata, self.shape), self.shape.columns
@@ -353,7 +353,7 @@ class Merge:
         """Return a column's type."""
         return self.shape.columns[number].type
 
-    @cached_attribute
+    @cached_property
     def rescuable(self) -> frozenset[int]:
         """The numbers of the key's columns whose values may be in the rescued data instead."""
         if self.plan.metadata.rescued_data is None:

@@ -56,8 +56,7 @@ _ENDING: Final = b"CcKrPpM"  # Commit, Stream Commit, Commit and Rollback Prepar
 """Tags of messages that end a transaction, or are one by themselves; a complete one need not be sent again."""
 
 _SHORTEST_TRANSACTION: Final = 47  # Begin has 21 bytes, Commit 26
-_MAX_PROBES: Final = 256  # in the bytes of one torn message
-_MAX_ADVICE: Final = 1024  # starts behind torn messages in a row: enough for advice, and an error soon
+_MAX_PROBES: Final = 256  # in the bytes of one torn message, or of several in a row
 
 COST_UNEXPLAINED: Final = 1000  # of a session with SOUND_MESSAGES that ends in an error without an explanation
 
@@ -227,7 +226,7 @@ class Explainer:
         """Return how many bytes from a message on are nothing but torn messages; None if they may be anything else."""
         nothing = self._read_on(offset, place, offset)
         behind = self.starts(offset + 1, min(offset + PROBE_BYTES, len(self._data)))
-        for begin in islice(behind, _MAX_ADVICE):
+        for begin in islice(behind, _MAX_PROBES):
             reading = self.read(begin)
             session = reading.stop > begin and self._next_session(_Start(offset, place), nothing, begin, offset, place)
             if session and self._explain(session, 1) is not None:
