@@ -1,5 +1,6 @@
 import importlib.util
 import io
+import importlib
 import json
 import os
 import socket
@@ -65,6 +66,7 @@ def module(name: str, **values: object) -> types.ModuleType:
 @pytest.fixture
 def applied(monkeypatch):
     """Put a run in the place of Spark's that notes how it was called."""
+    importlib.import_module("walreplay.job.load")  # it has to find the true session, whatever test comes first
     calls = []
 
     def apply(spark, **arguments):
