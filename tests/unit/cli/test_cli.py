@@ -1,6 +1,6 @@
+import importlib
 import importlib.util
 import io
-import importlib
 import json
 import os
 import socket
