@@ -257,12 +257,10 @@ class _Verifying:
         def compare(right: MirrorEntry) -> Verdict:
             with spark_errors(table=right.name, path=right.table.text):
                 log = OpenedTable(context.session, right.table).log
-            is_small = log is not None and log.version >= 0 and log.size <= _SMALL_BYTES
-            with (
-                spark_errors(table=right.name, path=right.table.text),
-                session_with(context.spark, delta.FEW_ROWS if is_small else delta.SMALL_STATE) as session,
-            ):
-                verdict = made.pair(right, context, of_source=by_source).verdict(session, made.state.ledger)
+                is_small = log is not None and log.version >= 0 and log.size <= _SMALL_BYTES
+                settings = delta.FEW_ROWS if is_small else delta.SMALL_STATE
+                with session_with(context.spark, settings) as session:
+                    verdict = made.pair(right, context, of_source=by_source).verdict(session, made.state.ledger)
             context.progress.advance()
             return verdict
 
