@@ -17,7 +17,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from pyspark.logger import PySparkLogger
 
@@ -86,7 +86,15 @@ class cached_attribute(Generic[_Value]):  # noqa: N801 - it is written as a deco
         self._compute, self._name = compute, compute.__name__
         self.__doc__ = compute.__doc__
 
-    def __get__(self, instance: object, owner: type) -> _Value:
+    @overload
+    def __get__(self, instance: None, owner: type) -> cached_attribute[_Value]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> _Value: ...
+
+    def __get__(self, instance: object | None, owner: type) -> _Value | cached_attribute[_Value]:
+        if instance is None:
+            return self
         value = instance.__dict__[self._name] = self._compute(instance)  # which stands in front of this from now on
         return value
 
