@@ -116,6 +116,11 @@ def _with_marked_rows(mirror: SmallMirror, _: pytest.MonkeyPatch) -> None:
     mirror.spark.sql(f"DELETE FROM delta.`{mirror.location('t')}` WHERE id = 9")
 
 
+def _with_marked_rows_of_before(mirror: SmallMirror, _: pytest.MonkeyPatch) -> None:
+    _with_marked_rows(mirror, _)
+    _altered("SET TBLPROPERTIES (delta.enableDeletionVectors = false)")(mirror, _)
+
+
 def _large(_: SmallMirror, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("walreplay.writing.rewrite._MAX_BYTES", 1000)
 
@@ -127,19 +132,23 @@ _LEFT = {
     "a constraint": _altered("ADD CONSTRAINT positive CHECK (id >= 0)"),
     "clustering": _altered("CLUSTER BY (id)"),
     "rows that are marked as deleted": _with_marked_rows,
+    "rows that were marked as deleted, when that was allowed": _with_marked_rows_of_before,
     "many bytes": _large,
 }
 
 
-@pytest.mark.parametrize("why", further(_LEFT, but=("many bytes",)))
+@pytest.mark.parametrize(
+    "why", further(_LEFT, but=("many bytes", "rows that were marked as deleted, when that was allowed"))
+)
 def test_what_is_left_to_a_merge(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     mirror, prepare = SmallMirror(spark, tmp_path), _LEFT[why]
     mirror.apply(_T, *_FIRST[1:])
     prepare(mirror, monkeypatch)
-    mirror.apply(_T, *_LATER, **({"accept_changed_tables": True} if prepare is _with_marked_rows else {}))
-    assert _rows(mirror) == [row for row in _ROWS if row[0] != 9 or prepare is not _with_marked_rows]
+    has_lost = prepare in (_with_marked_rows, _with_marked_rows_of_before)  # a row
+    mirror.apply(_T, *_LATER, **({"accept_changed_tables": True} if has_lost else {}))
+    assert _rows(mirror) == [row for row in _ROWS if row[0] != 9 or not has_lost]
     assert _newest(mirror)[:2] == ("MERGE", True)
 
 

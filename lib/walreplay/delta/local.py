@@ -347,7 +347,8 @@ class LocalTable:
         table = self._delta_table
         actions = pa.table(table.get_add_actions()).select(["path", "size_bytes"]).to_pylist()
         with_vectors: set[str] = set()
-        if self.properties.get("delta.enableDeletionVectors", "false").lower() == "true":
+        # Not the property: rows that are marked stay so once it is off.
+        if "deletionVectors" in (table.protocol().reader_features or ()):
             with _log_errors(self.folder):
                 vectors = pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all()
             with_vectors = {unquote(path).rpartition("/")[2] for path in vectors["filepath"].to_pylist()}
