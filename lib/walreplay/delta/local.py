@@ -328,14 +328,14 @@ class LocalTable:
         return tuple(columns)
 
     @property
+    def all_columns(self) -> tuple[FileColumn, ...]:
+        """All of the table's columns as its files have them."""
+        return self.columns(pa.schema(self._delta_table.schema().to_arrow())) or ()
+
+    @property
     def is_empty(self) -> bool:
         """Whether the table has no files."""
         return bool(pa.table(self._delta_table.get_add_actions()).num_rows == 0)
-
-    @property
-    def size(self) -> int:
-        """The bytes of the table's files."""
-        return sum(pa.table(self._delta_table.get_add_actions())["size_bytes"].to_pylist())
 
     @cached_attribute
     def files(self) -> Sequence[TableFile]:
@@ -567,8 +567,7 @@ def _fields(schema: Schema) -> list[dict[str, Any]]:
 
 
 def _physical(field: Mapping[str, Any]) -> str:
-    name: str = field["metadata"].get("delta.columnMapping.physicalName", field["name"])
-    return name
+    return str(field["metadata"].get("delta.columnMapping.physicalName", field["name"]))
 
 
 def _in_files(kind: pa.DataType, expected: Any, declared: Any) -> pa.DataType | None:

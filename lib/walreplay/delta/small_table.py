@@ -1,4 +1,4 @@
-"""Small tables that are rewritten as a whole: what is known of one, its rows, and folded rows merged into them.
+"""Small tables that are read as a whole: their rows, folded rows merged into them, and whether two are equal.
 
 `rewrite` returns None for anything unusual, which is left to Spark's statements.  In the plain case, which most small
 tables are, the result is that of the MERGE in `walreplay.writing`: of `merge`, of `multiset` for rows without a key, or
@@ -82,21 +82,30 @@ class Images:
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
-    """A table before the merge, and how folded rows match it.
+class TableFiles:
+    """The files of a table, none of whose rows are marked as deleted.
 
     Attributes:
         folder: the table's; ``files`` are the names of its files there.
-        columns: the table's columns.
+        columns: those of the table's columns that are read.
+    """
+
+    folder: Folder
+    files: tuple[str, ...]
+    columns: tuple[FileColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Before(TableFiles):
+    """A table before the merge, with all its columns, and how folded rows match it.
+
+    Attributes:
         sources: for each of them, the name of the folded rows' column with its values.
         rows: what tells the source's rows apart; None if nothing does.
         emptied: of a history: commit LSN and time (microseconds since 1970) of the first truncate, which ends all
             versions from before the run; None if there is none.
     """
 
-    folder: Folder
-    files: tuple[str, ...]
-    columns: tuple[FileColumn, ...]
     sources: tuple[str, ...]
     rows: Keys | Images | None
     emptied: tuple[int, int] | None = None
@@ -232,18 +241,57 @@ def rewrite(before: Before, folded: Sequence[pa.RecordBatch]) -> Rewritten | Non
         return None
 
 
-def read_rows(before: Before) -> tuple[list[pa.Array], list[int]] | None:
+def equal_rows(tables: tuple[TableFiles, TableFiles]) -> int | None:
+    """Return how many rows two tables have, if they have the same ones, each as often; None where Spark has to look.
+
+    Args:
+        tables: with the same columns, in the same order.
+    """
+    sides = []
+    for table in tables:
+        try:
+            read = read_rows(table)
+        except (OSError, pa.ArrowException):
+            return None
+        if read is None:
+            return None
+        columns, lengths = read
+        parts = [part for column in columns for part in _parts(column)]
+        if any(map(_has_structs, parts)):
+            return None
+        hashes = hash_rows(parts, sum(lengths))
+        order = np.lexsort(hashes)
+        sides.append([half[order] for half in hashes])
+    is_equal = all(map(np.array_equal, *sides))
+    return len(sides[0][0]) if is_equal else None
+
+
+def _parts(column: pa.Array) -> Iterator[pa.Array]:
+    """Yield a column's values; of structs whether they are NULL, and the values inside."""
+    if not pa.types.is_struct(column.type):
+        yield column
+        return
+    yield column.is_valid()
+    for field in column.flatten():  # NULL where the struct is
+        yield from _parts(field)
+
+
+def _has_structs(column: pa.Array) -> bool:
+    return pa.types.is_struct(column.type) or (pa.types.is_list(column.type) and _has_structs(column.values))
+
+
+def read_rows(table: TableFiles) -> tuple[list[pa.Array], list[int]] | None:
     """Read a table's columns, and each file's number of rows; None if a file is of unknown kind, or all too large."""
     lengths: list[int] = []
-    parts: list[list[pa.Array]] = [[] for _ in before.columns]
+    parts: list[list[pa.Array]] = [[] for _ in table.columns]
     size = 0
-    for name in before.files:
-        file = pq.ParquetFile(before.folder.open(name), coerce_int96_timestamp_unit="us")
+    for name in table.files:
+        file = pq.ParquetFile(table.folder.open(name), coerce_int96_timestamp_unit="us")
         if any(name in (file.metadata.metadata or {}) for name in _OLD_CALENDAR):
             return None
         lengths.append(file.metadata.num_rows)
         file_columns = set(file.schema_arrow.names)
-        physical_names = [column.physical for column in before.columns if column.physical in file_columns]
+        physical_names = [column.physical for column in table.columns if column.physical in file_columns]
         if not physical_names or len(file_columns) < len(file.schema_arrow.names):
             return None
         # In batches, because a file tells its size only before texts are decompressed and their dictionaries resolved.
@@ -251,7 +299,7 @@ def read_rows(before: Before) -> tuple[list[pa.Array], list[int]] | None:
             size += batch.nbytes
             if size > MOST_BYTES:
                 return None
-            for part, column in zip(parts, before.columns, strict=True):
+            for part, column in zip(parts, table.columns, strict=True):
                 if column.physical not in file_columns:
                     part.append(pa.nulls(batch.num_rows, column.type))  # the column is younger than the file
                     continue
@@ -259,7 +307,7 @@ def read_rows(before: Before) -> tuple[list[pa.Array], list[int]] | None:
                 if array is None:
                     return None
                 part.append(array)
-    kinds = [column.type for column in before.columns]
+    kinds = [column.type for column in table.columns]
     columns = [pa.concat_arrays(part) if part else pa.nulls(0, kind) for part, kind in zip(parts, kinds, strict=True)]
     return columns, lengths
 

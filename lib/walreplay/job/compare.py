@@ -3,12 +3,17 @@
 `RowComparison` compares rows.  Sums over hashes come first, in buckets of keys, so nothing is shuffled but these; rows
 of buckets that differ are matched then.  Values are compared as they are: NULL is like NULL and NaN like NaN, but 0.0
 is not like -0.0.  Equal rows count by their number.
+
+To open a small table takes Spark longer than to compare it.  `equal_tables` has tasks read all small ones' files by
+themselves; what they do not find equal, Spark compares.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
@@ -19,22 +24,31 @@ from walreplay.config.keys import HISTORY_COLUMNS
 from walreplay.config.selection import MetadataNames
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import CommitId
-from walreplay.delta.local import DamagedLogError
+from walreplay.delta.local import DamagedLogError, LeftToSpark, NotReadError
 from walreplay.delta.opened import OpenedTable
+from walreplay.delta.small_table import TableFiles
+from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import quote
 from walreplay.errors import TargetError, WalReplayError, listed
 from walreplay.evolution.shapes import OWN
+from walreplay.job.context import RunContext
 from walreplay.job.standing import KnownTable, standing_of
 from walreplay.names import RowKind
 from walreplay.session.failures import failure_of
 from walreplay.session.isolation import cached_attribute
+from walreplay.spark.workers.compare import PAIRS, compare_pairs
 from walreplay.table.registry import MirrorEntry
 from walreplay.table.table_run import is_own
+from walreplay.writing.by_statements import TableWriter
+from walreplay.writing.rewrite import small_files
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _BUCKETS: Final = 1024
+
+_PAIRS_A_JOB: Final = 256  # each of its tasks is sent the names of all their files
+_MOST_TASKS: Final = 16
 
 # Beside columns `c0`, `c1` and so on, which no table's name can be mistaken for here.
 _BUCKET: Final = "bucket"
@@ -206,19 +220,16 @@ class Verdict:
     Attributes:
         why: what of it is not as it should be, or who has changed it; empty for nothing.
         rows: how many the right table has.
-        comparison: of the rows; None where these cannot be compared.
+        has_right_rows: its rows are right, whoever has written them.
+        comparison: of the rows, by Spark; None where these cannot be compared, or need not be.
         is_read: nothing of Spark's has failed.
     """
 
     why: str
     rows: int
+    has_right_rows: bool = False
     comparison: RowComparison | None = None
     is_read: bool = True
-
-    @property
-    def has_right_rows(self) -> bool:
-        """Whether its rows are right, whoever has written them."""
-        return self.comparison is not None and self.comparison.is_equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,13 +255,18 @@ class TablePair:
     is_siblings: Callable[[CommitId], bool] | None = None
     of_source: bool = False
 
-    def verdict(self, spark: SparkSession, ledger: str) -> Verdict:
+    def verdict(self, spark: SparkSession, ledger: str, equal_rows: int | None = None) -> Verdict:
         """Compare them.
 
         Args:
             spark: a session that only the caller uses.
             ledger: the ledger's id.
+            equal_rows: how many rows both have, if they were found to be equal (`equal_tables`).
         """
+        if self.entry is not None and equal_rows is not None:
+            with suppress(TargetError):  # which is met below, too
+                opened = OpenedTable(spark, self.entry.table)
+                return Verdict(self._reason(opened, ledger, self.entry), equal_rows, has_right_rows=True)
         rows = delta.read(spark, self.right.table)
         if self.entry is None:
             return Verdict("it is new", rows.count())
@@ -258,7 +274,7 @@ class TablePair:
             why, comparison = self._compared(spark, ledger, self.entry, rows)
             if comparison is not None:
                 differs = "" if comparison.is_equal else "its rows are others"
-                return Verdict(why or differs, comparison.rows, comparison)
+                return Verdict(why or differs, comparison.rows, comparison.is_equal, comparison)
         except TargetError as error:
             why = error.problem
         except WalReplayError:
@@ -272,17 +288,12 @@ class TablePair:
         self, spark: SparkSession, ledger: str, entry: MirrorEntry, rows: DataFrame
     ) -> tuple[str, RowComparison | None]:
         """Return what is wrong with the table but for its rows, and the comparison of these; None if it is in vain."""
-        if not self.of_source:
-            shapes = [
-                [(column.source, column.name, column.type, column.dropped) for column in compared.shape.columns]
-                for compared in (entry, self.right)
-            ]
-            if shapes[0] != shapes[1]:
-                return "its columns are others", None
+        if not self.of_source and not self._has_right_shape(entry):
+            return "its columns are others", None
         opened = OpenedTable(spark, entry.table)
         if not opened.exists:
             return "it is gone", None
-        standing = standing_of(opened, KnownTable(entry.table, entry.name, ledger, entry, None, self.is_siblings))
+        reason = self._reason(opened, ledger, entry)
         present_rows = delta.read(spark, entry.table)
         if entry.share is not None:  # the other sources' rows have columns, and types, of their own
             own_values = _in_types(present_rows.schema, rows.schema, lambda name: f.col(quote(name)))
@@ -296,9 +307,65 @@ class TablePair:
             rows, present_rows = self._of_source(rows, self.right, entry), self._of_source(present_rows, entry, entry)
         if _declared(present_rows.schema) != _declared(rows.schema):
             return "its columns were changed", None
-        why = unknown if standing is not None and standing.is_sound else "somebody else has changed it"
-        why = entry.paused or why
-        return why, RowComparison(rows.drop(*self.left_out), present_rows.drop(*self.left_out), self.key)
+        rows, present_rows = rows.drop(*self.left_out), present_rows.drop(*self.left_out)
+        return reason or unknown, RowComparison(rows, present_rows, self.key)
+
+    def _has_right_shape(self, entry: MirrorEntry) -> bool:
+        shapes = (
+            [(column.source, column.name, column.type, column.dropped) for column in compared.shape.columns]
+            for compared in (entry, self.right)
+        )
+        return next(shapes) == next(shapes)
+
+    def _reason(self, opened: OpenedTable, ledger: str, entry: MirrorEntry) -> str:
+        """Return why the table waits, or that somebody has changed it; empty for nothing.
+
+        Raises:
+            TargetError: it is not the ledger's table.
+        """
+        standing = standing_of(opened, KnownTable(entry.table, entry.name, ledger, entry, None, self.is_siblings))
+        is_sound = standing is not None and standing.is_sound
+        return entry.paused or ("" if is_sound else "somebody else has changed it")
+
+    def small_files(self, spark: SparkSession, writer: TableWriter) -> tuple[TableFiles, TableFiles]:
+        """Return the files of the right table, and of the other one, with the columns that are compared.
+
+        Raises:
+            LeftToSpark: rows of these alone do not say whether the tables are equal; or only Spark can read them.
+        """
+        entry = self.entry
+        if entry is None or entry.share is not None or not (self.of_source or self._has_right_shape(entry)):
+            raise LeftToSpark("more than rows has to be compared")
+        opened = [writer.opened(spark, compared.table) for compared in (self.right, entry)]
+        columns = [{column.name: column for column in table.all_columns} for table in opened]
+        names = self._names_of_source(entry) if self.of_source else [*columns[0]]
+        if not (columns[0].keys() >= set(names) <= columns[1].keys() if self.of_source else names == [*columns[1]]):
+            raise LeftToSpark("the columns of the one table are not those of the other")
+        pair = []
+        for table, by_name in zip(opened, columns, strict=True):
+            chosen = tuple(by_name[name] for name in names if name not in self.left_out)
+            pair.append(small_files(table, chosen))
+        right, present = pair
+        for one_column, other in zip(right.columns, present.columns, strict=True):
+            if one_column.type != other.type:
+                raise LeftToSpark("a column has another type")
+        return right, present
+
+    def _names_of_source(self, entry: MirrorEntry) -> list[str]:
+        """Return the columns that are compared with a source's, if both tables have the same ones, and only open rows.
+
+        Raises:
+            LeftToSpark: they do not.
+        """
+        shapes = (self.right.shape, entry.shape)
+        names = [[(column.source, column.name) for column in shape.present] for shape in shapes]
+        sources = [{column.source for column in shape.columns} for shape in shapes]
+        if self.metadata.rows is RowKind.VERSION or OWN in sources[0] | sources[1]:
+            raise LeftToSpark("some rows are not the source's any more")
+        if names[0] != names[1] or sources[0] != sources[1]:
+            raise LeftToSpark("the columns of the one table are not those of the other")
+        rescued = self.metadata.rescued_data
+        return [name for _, name in names[0]] + ([] if rescued is None else [rescued])
 
     def _of_source(self, rows: DataFrame, compared: MirrorEntry, entry: MirrorEntry) -> DataFrame:
         """Return the rows of one of the tables that the source has now, by the columns that both tables have of it.
@@ -322,6 +389,30 @@ class TablePair:
         rescued = self.metadata.rescued_data
         # What one table alone has a column for may be among the rescued values of that one alone.
         return rows.select(*values, *([quote(rescued)] if rescued is not None and sources[0] == sources[1] else []))
+
+
+def equal_tables(context: RunContext, pairs: Sequence[TablePair]) -> dict[int, int]:
+    """Find small tables that have the rows that they should have, in one job for all of them.
+
+    Returns:
+        their numbers of rows by their oids.  Whether others are equal, Spark has to say.
+    """
+
+    def files_of(pair: TablePair) -> tuple[TableFiles, TableFiles] | None:
+        with suppress(LeftToSpark, NotReadError, DamagedLogError, OSError):
+            return pair.small_files(context.session, context.writer)
+        return None
+
+    both = zip(pairs, context.each(files_of, pairs), strict=True)
+    files = {pair.right.oid: pair_files for pair, pair_files in both if pair_files is not None}
+    counts, oids = dict[int, int](), list(files)
+    for begin in range(0, len(oids), _PAIRS_A_JOB):
+        chosen = oids[begin : begin + _PAIRS_A_JOB]
+        work = partial(compare_pairs, pairs=[files[oid] for oid in chosen])
+        numbers = context.session.range(0, len(chosen), 1, min(len(chosen), _MOST_TASKS))
+        rows = numbers.mapInArrow(work, sql_schema(PAIRS)).where("rows IS NOT NULL").collect()
+        counts |= {chosen[row.pair]: row.rows for row in rows}
+    return counts
 
 
 def check_readable(spark: SparkSession, entry: MirrorEntry) -> None:

@@ -20,7 +20,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta.opened import OpenedTable
 from walreplay.delta.target import TableName
 from walreplay.errors import ConfigError, TargetError, listed
-from walreplay.job.compare import Verdict, check_readable
+from walreplay.job.compare import Verdict, check_readable, equal_tables
 from walreplay.job.context import RunContext
 from walreplay.job.installing import Installing
 from walreplay.job.side_build import BaseStep
@@ -128,7 +128,9 @@ class Rebuilding:
         pairs = self._paired_entries(made)
         made = self._without_given_up(made, [entry for _, entry in pairs])
         with context.stage("compare", len(pairs)):
-            verdicts = context.each(lambda pair: self._compare(made, *pair), pairs)
+            table_pairs = [made.pair(side_entry, context) for side_entry, _ in pairs if self._load is None]
+            equal_rows = equal_tables(context, table_pairs)
+            verdicts = context.each(lambda pair: self._compare(made, *pair, equal_rows.get(pair[0].oid)), pairs)
         steps.reached("compared")
         compared = [(side_entry, entry, verdict) for (side_entry, entry), verdict in zip(pairs, verdicts, strict=True)]
         right = (entry for _, entry, verdict in compared if not verdict.why)
@@ -225,14 +227,16 @@ class Rebuilding:
                 entries[oid] = replace(entry, table=table, set_aside=True, left=None, run="") if is_taken else entry
         return replace(made, state=replace(made.state, tables=tuple(entries.values())))
 
-    def _compare(self, made: MadeTables, side_entry: MirrorEntry, entry: MirrorEntry) -> Verdict:
+    def _compare(
+        self, made: MadeTables, side_entry: MirrorEntry, entry: MirrorEntry, equal_rows: int | None
+    ) -> Verdict:
         pair = made.pair(side_entry, self.context)
         with (
             spark_errors(table=entry.name, path=entry.table.text),
             session_with(self.context.spark, delta.SMALL_STATE) as session,
         ):
             if self._load is None:
-                verdict = pair.verdict(session, made.state.ledger)
+                verdict = pair.verdict(session, made.state.ledger, equal_rows)
             else:
                 # Not compared: even equal rows may have other commit LSNs.
                 why = "it is new" if pair.entry is None else "its older rows were loaded"

@@ -23,7 +23,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta.opened import OpenedTable
 from walreplay.delta.target import TableName
 from walreplay.errors import ConfigError
-from walreplay.job.compare import CHANGED, EXTRA, MISSING, Verdict
+from walreplay.job.compare import CHANGED, EXTRA, MISSING, TablePair, Verdict, equal_tables
 from walreplay.job.context import RunContext
 from walreplay.job.side_tables import MadeTables, SideTables
 from walreplay.job.source_check import lie_apart
@@ -52,7 +52,6 @@ _DIFFERENCES: Final = {
     "found": "STRING",
 }
 
-_SMALL_BYTES: Final = 1 << 20  # to compile a query takes longer than to hash so much without
 _EARLY: Final = "captures end before the LSN of the source's rows: run it again once they reach it, or give --wait"
 
 
@@ -253,19 +252,20 @@ class _Verifying:
         aside = {entry.oid for entry in made.state.tables if entry.set_aside and tables.skipped and not by_source}
         chosen = [entry for entry in made.made.tables if tables.wants(entry) and not entry.set_aside]
         chosen = [entry for entry in chosen if entry.oid not in aside]
+        pairs = [made.pair(right, context, of_source=by_source) for right in chosen]
 
-        def compare(right: MirrorEntry) -> Verdict:
-            with spark_errors(table=right.name, path=right.table.text):
-                log = OpenedTable(context.session, right.table).log
-                is_small = log is not None and log.version >= 0 and log.size <= _SMALL_BYTES
-                settings = delta.FEW_ROWS if is_small else delta.SMALL_STATE
-                with session_with(context.spark, settings) as session:
-                    verdict = made.pair(right, context, of_source=by_source).verdict(session, made.state.ledger)
+        def compare(pair: TablePair) -> Verdict:
+            with (
+                spark_errors(table=pair.right.name, path=pair.right.table.text),
+                session_with(context.spark, delta.SMALL_STATE) as session,
+            ):
+                verdict = pair.verdict(session, made.state.ledger, equal_rows.get(pair.right.oid))
             context.progress.advance()
             return verdict
 
         with context.stage("compare", len(chosen)):
-            verdicts = context.each(compare, chosen)
+            equal_rows = equal_tables(context, pairs)
+            verdicts = context.each(compare, pairs)
         steps.reached("compared")
         return made, list(zip(chosen, verdicts, strict=True))
 

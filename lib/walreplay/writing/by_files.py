@@ -125,6 +125,16 @@ class FileWriter(TableWriter):
 
     kind: ClassVar[WriterKind] = "files"
 
+    def opened(self, spark: SparkSession, table: TableName) -> LocalTable:
+        """Return an existing table whose files driver and workers read by themselves."""
+        opened = opened_in(self._folder(spark, table))
+        if opened is None:
+            raise LeftToSpark("delta-rs does not read it")
+        obstacle = opened.obstacle if opened.version >= 0 else "it is not there"
+        if obstacle is not None:
+            raise LeftToSpark(obstacle)
+        return opened
+
     def one_row(self, spark: SparkSession, definition: TableDefinition) -> OneRow:
         """Return a table of one row, which need not exist yet."""
         return FileRow(spark, definition, partial(self._reached.located, spark, definition.name))
@@ -154,7 +164,7 @@ class FileWriter(TableWriter):
             raise LeftToSpark("it is clustered by a column for which files that Python writes have no statistics")
         if kind is CommitKind.MERGE:
             check_rewritable(merge)
-            return rewrite_fold(self._open(spark, table), merge_fold(spark, staging, merge))
+            return rewrite_fold(self.opened(spark, table), merge_fold(spark, staging, merge))
         creates = kind is CommitKind.CREATE
         if creates and table.path is None:
             # The statement that makes it is no commit that another run's would keep from being made.
@@ -168,7 +178,7 @@ class FileWriter(TableWriter):
     def _append(
         self, spark: SparkSession, definition: TableDefinition, commit: delta.CommitId | None = None, *, create: bool
     ) -> FileAppend:
-        table = self._made(spark, definition, commit) if create else self._open(spark, definition.name)
+        table = self._made(spark, definition, commit) if create else self.opened(spark, definition.name)
         columns = table.columns(definition.schema)
         if columns is None:
             raise LeftToSpark(OTHER_COLUMNS)
@@ -179,15 +189,6 @@ class FileWriter(TableWriter):
         if folder is None or not self._reached.by_workers(folder):
             raise LeftToSpark("driver and workers do not reach its folder")
         return folder
-
-    def _open(self, spark: SparkSession, table: TableName) -> LocalTable:
-        opened = opened_in(self._folder(spark, table))
-        if opened is None:
-            raise LeftToSpark("delta-rs does not read it")
-        obstacle = opened.obstacle if opened.version >= 0 else "it is not there"
-        if obstacle is not None:
-            raise LeftToSpark(obstacle)
-        return opened
 
     def _made(self, spark: SparkSession, new: TableDefinition, commit: delta.CommitId | None) -> LocalTable:
         """Begin a table; a catalog's is made now, and has no rows yet.
@@ -202,7 +203,7 @@ class FileWriter(TableWriter):
             return LocalTable.new(self._folder(spark, new.name), new.schema, new.properties)
         delta.create_table(spark, new, commit)  # so that the catalog knows it
         steps.reached(f"table made: {new.name.text}")
-        opened = self._open(spark, new.name)
+        opened = self.opened(spark, new.name)
         first_id = next((first.id for first in opened.history(1)), None)
         # Version 0 is the statement's own: somebody else's table has another mark, or rows already.
         if opened.version == 0 and (commit is None or first_id == replace(commit, number=0)):

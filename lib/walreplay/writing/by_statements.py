@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import DELETION_VECTORS, needed_by
-from walreplay.delta.local import declared, dropped
+from walreplay.delta.local import LeftToSpark, LocalTable, declared, dropped
 from walreplay.delta.opened import OpenedTable
 from walreplay.delta.statements import TableDefinition, sql_schema
 from walreplay.delta.target import TableName, Target, quote
@@ -340,6 +340,14 @@ class TableWriter:
             ConfigError: driver and workers reach no folder for them.
         """
         return Staging(self._reached.staging(target, run_id), run_id, previous_run_id)
+
+    def opened(self, spark: SparkSession, table: TableName) -> LocalTable:
+        """Return an existing table whose files driver and workers read by themselves.
+
+        Raises:
+            LeftToSpark: they do not reach it, or it has something that Python does not know.
+        """
+        raise LeftToSpark("statements alone reach it")
 
     def one_row(self, spark: SparkSession, definition: TableDefinition) -> OneRow:
         """Return a table of one row, which need not exist yet."""

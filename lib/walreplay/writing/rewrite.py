@@ -13,8 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from walreplay.delta import statements as delta
+from walreplay.delta.data_files import FileColumn
 from walreplay.delta.local import LeftToSpark, LocalTable
-from walreplay.delta.small_table import Before, Images, Keys
+from walreplay.delta.small_table import Before, Images, Keys, TableFiles
 from walreplay.fold.events import Mode
 from walreplay.spark.workers.write import FilesWritten, write_rewritten
 from walreplay.table.table_run import Merge
@@ -114,14 +115,24 @@ def rewrite_fold(table: LocalTable, otherwise: MergeFold) -> RewriteFold:
     identity, columns = _row_identity(merge, sources), table.columns(merge.schema)
     if columns is None or len(columns) < len(table.fields):
         raise LeftToSpark(OTHER_COLUMNS)
+    files = small_files(table, columns)
+    before = Before(files.folder, files.files, columns, sources, identity, merge.empties)
+    work = partial(write_rewritten, task=merge.fold_task, before=before, kept=otherwise.kept)
+    return RewriteFold(otherwise.rows, work, merge, table, otherwise)
+
+
+def small_files(table: LocalTable, columns: tuple[FileColumn, ...]) -> TableFiles:
+    """Return the files of a table that is small enough for one task to read it.
+
+    Raises:
+        LeftToSpark: it is not; or a file of it does not count as it is.
+    """
     if len(table.files) > _MAX_FILES or sum(file.size for file in table.files) > _MAX_BYTES:
         raise LeftToSpark("it is too large to be written anew")
     names = tuple(name for file in table.files if (name := file.name) is not None)
     if len(names) < len(table.files):
         raise LeftToSpark("rows of it are marked as deleted, or its files lie elsewhere")
-    before = Before(table.folder, names, columns, sources, identity, merge.empties)
-    work = partial(write_rewritten, task=merge.fold_task, before=before, kept=otherwise.kept)
-    return RewriteFold(otherwise.rows, work, merge, table, otherwise)
+    return TableFiles(table.folder, names, columns)
 
 
 def _row_identity(merge: Merge, sources: Sequence[str]) -> Keys | Images | None:
