@@ -12,43 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, model_validator
 
-from walreplay.config.keys import (
-    COMMIT_LSN,
-    COMMIT_TS,
-    DELETED,
-    HISTORY_COLUMNS,
-    LOG_COLUMNS,
-    SOURCE,
-    AddedDefaults,
-    ClusterColumns,
-    ColumnNames,
-    DropColumnPolicy,
-    Expressions,
-    FramingName,
-    Name,
-    Operation,
-    Operations,
-    OrderName,
-    OriginNames,
-    Outputs,
-    RecreatePolicy,
-    StrictModel,
-    TableErrorPolicy,
-    TableProperties,
-    TrackedColumns,
-    TypeChangePolicy,
-    TypeOverrides,
-    check_expressions,
-    check_folder,
-    check_renames,
-    check_scd_type,
-    check_schema_template,
-    check_table_name,
-    expression,
-    named_as,
-    same_columns,
-    validated,
-)
+from walreplay.config import keys as k
 from walreplay.errors import ConfigError
 from walreplay.names import RESERVED_COLUMNS, Output
 from walreplay.task_settings import Origins, TaskSettings
@@ -77,7 +41,7 @@ class Narrowed:
 
     def wants(self, name: str) -> bool:
         """Return whether a table is wanted, by its ``schema.table``."""
-        return self.tables is None or expression(self.tables).fullmatch(name) is not None
+        return self.tables is None or k.expression(self.tables).fullmatch(name) is not None
 
     def wants_output(self, output: Output) -> bool:
         """Return whether an output is wanted."""
@@ -112,7 +76,7 @@ def tables_named(text: str) -> str:
         ConfigError: it is none.
     """
     try:
-        check_expressions((text,))
+        k.check_expressions((text,))
     except ValueError as error:
         raise ConfigError(
             f"--table: {error}", remedy="It is over the whole of schema.table, such as 'shop\\.orders'"
@@ -146,25 +110,25 @@ def inherited(common: Mapping[str, Any], specific: Mapping[str, Any]) -> dict[st
     return merged
 
 
-class TableOptions(StrictModel):
+class TableOptions(k.StrictModel):
     """What can be said of one table, and of all tables."""
 
-    outputs: Outputs = ("mirror",)
+    outputs: k.Outputs = ("mirror",)
     """What a source table becomes: see `walreplay.names`."""
     soft_deletes: bool = False
     """A deleted row stays, marked."""
-    on_type_change: TypeChangePolicy = "rewrite"
-    on_recreate: RecreatePolicy = "replace"
-    on_drop_column: DropColumnPolicy = "keep"
-    on_table_error: TableErrorPolicy = "stop"
+    on_type_change: k.TypeChangePolicy = "rewrite"
+    on_recreate: k.RecreatePolicy = "replace"
+    on_drop_column: k.DropColumnPolicy = "keep"
+    on_table_error: k.TableErrorPolicy = "stop"
     """An error of the table alone stops the run, or the table is left out until it is made again."""
-    track_history_column_list: TrackedColumns | None = None
+    track_history_column_list: k.TrackedColumns | None = None
     """In a history, only changes of these columns begin versions; others are made in the open one."""
-    track_history_except_column_list: TrackedColumns | None = None
+    track_history_except_column_list: k.TrackedColumns | None = None
     """In a history, changes of these columns alone begin no version."""
-    table_properties: TableProperties = Field(default_factory=dict)
+    table_properties: k.TableProperties = Field(default_factory=dict)
     """Properties of mirror tables, Delta's and the user's own."""
-    cluster_by: ClusterColumns = ()
+    cluster_by: k.ClusterColumns = ()
     """The columns that mirror tables are clustered by."""
 
     @model_validator(mode="after")
@@ -178,26 +142,26 @@ class TableOptions(StrictModel):
 class TableSettings(TableOptions):
     """The options of one source table."""
 
-    source_schema: Name
-    source_table: Name
-    destination_schema: Name | None = None
-    destination_table: Annotated[Name, AfterValidator(check_table_name)] | None = None
-    keys: ColumnNames | None = None
+    source_schema: k.Name
+    source_table: k.Name
+    destination_schema: k.Name | None = None
+    destination_table: Annotated[k.Name, AfterValidator(k.check_table_name)] | None = None
+    keys: k.ColumnNames | None = None
     """The columns that identify a row, in place of the replica identity's."""
-    include_columns: ColumnNames | None = None
+    include_columns: k.ColumnNames | None = None
     """The only columns that are wanted, now and later."""
-    exclude_columns: ColumnNames | None = None
-    rename_columns: Annotated[dict[Name, Name], Field(min_length=1), AfterValidator(check_renames)] | None = None
+    exclude_columns: k.ColumnNames | None = None
+    rename_columns: Annotated[dict[k.Name, k.Name], Field(min_length=1), AfterValidator(k.check_renames)] | None = None
     """Columns that were renamed at the source: the old name to the new one."""
-    not_renamed: ColumnNames | None = None
+    not_renamed: k.ColumnNames | None = None
     """Columns that never had another name, though their places would allow that."""
-    column_mask_hash: ColumnNames | None = None
+    column_mask_hash: k.ColumnNames | None = None
     """Columns whose values become salted hashes: see `walreplay.decode.masking`."""
-    added_defaults: AddedDefaults | None = None
+    added_defaults: k.AddedDefaults | None = None
     """What rows that are older than a column have in it, as PostgreSQL's text: applied when the column is added."""
-    type_overrides: TypeOverrides | None = None
+    type_overrides: k.TypeOverrides | None = None
     """Columns that are read as another type than their own, by that type's name: see `walreplay.types.names`."""
-    scd_type: Annotated[Literal[1, 2], BeforeValidator(check_scd_type)] = 1
+    scd_type: Annotated[Literal[1, 2], BeforeValidator(k.check_scd_type)] = 1
     """2: in place of the mirror there is a history, under the mirror's name."""
 
     def name_of(self, output: Output) -> str:
@@ -220,7 +184,7 @@ class TableSettings(TableOptions):
     def added_default(self, name: str) -> str | None:
         """Return what rows that are older than a column have in it, under whichever of its names it is listed."""
         given = self.added_defaults or {}
-        names = (name, *sorted(same_columns(name, self.renames)))
+        names = (name, *sorted(k.same_columns(name, self.renames)))
         return next((given[listed] for listed in names if listed in given), None)  # its own name first
 
     def wants_column(self, name: str) -> bool:
@@ -229,11 +193,11 @@ class TableSettings(TableOptions):
         if listed is None:
             return True
         # One list says what is in, the other what is out.
-        return same_columns(name, self.renames).isdisjoint(listed) == (self.include_columns is None)
+        return k.same_columns(name, self.renames).isdisjoint(listed) == (self.include_columns is None)
 
     def masks_column(self, name: str) -> bool:
         """Return whether a column is masked, under whichever of its names it is listed."""
-        return not same_columns(name, self.renames).isdisjoint(self.column_mask_hash or ())
+        return not k.same_columns(name, self.renames).isdisjoint(self.column_mask_hash or ())
 
     @model_validator(mode="after")
     def _agree(self) -> TableSettings:
@@ -248,7 +212,7 @@ class TableSettings(TableOptions):
         return self
 
 
-class ObjectSettings(StrictModel):
+class ObjectSettings(k.StrictModel):
     """One entry of ``objects``."""
 
     table: TableSettings
@@ -270,29 +234,29 @@ def _each_table_once(objects: tuple[ObjectSettings, ...]) -> tuple[ObjectSetting
 class SourceOptions(TableOptions):
     """What can be said of one source, and of all sources."""
 
-    source: Name | None = None
+    source: k.Name | None = None
     """What makes one stream of transactions; None takes the captures' root for its name."""
-    framing: FramingName = "auto"
-    index: Name | None = None
+    framing: k.FramingName = "auto"
+    index: k.Name | None = None
     """Where the index of the captures is; None has it in their folder (`walreplay.archive.index.table_of`)."""
-    file_pattern: Name | None = None
+    file_pattern: k.Name | None = None
     """Glob of the capture files' names; None takes every file."""
-    file_order: OrderName = "natural"
+    file_order: k.OrderName = "natural"
     """The order of the files in the stream: see `walreplay.listing.sort_key`."""
-    source_encoding: Annotated[Name, AfterValidator(named_as(codec_of))] = "UTF8"
+    source_encoding: Annotated[k.Name, AfterValidator(k.named_as(codec_of))] = "UTF8"
     """The client_encoding that the captures were recorded with, by PostgreSQL's name."""
-    origin_include_list: OriginNames | None = None
+    origin_include_list: k.OriginNames | None = None
     """Whose changes are wanted, by replication origin."""
-    origin_exclude_list: OriginNames | None = None
-    table_include_list: Expressions | None = None
+    origin_exclude_list: k.OriginNames | None = None
+    table_include_list: k.Expressions | None = None
     """Regular expressions over the whole of ``schema.table``; None wants every table."""
-    table_exclude_list: Expressions | None = None
+    table_exclude_list: k.Expressions | None = None
     objects: Annotated[tuple[ObjectSettings, ...], Field(strict=False), AfterValidator(_each_table_once)] = ()
-    destination_schema: Annotated[Name, AfterValidator(check_schema_template)] | None = None
+    destination_schema: Annotated[k.Name, AfterValidator(k.check_schema_template)] | None = None
     """The schema of mirror tables whose entry under ``objects`` names none; None takes the source's."""
-    skipped_operations: Operations = ()
+    skipped_operations: k.Operations = ()
     """Changes of these kinds are left out."""
-    announcements: Name | None = None
+    announcements: k.Name | None = None
     """The prefix of the logical messages with which the source announces its tables; None reads none."""
 
 
@@ -312,10 +276,10 @@ class Settings(SourceOptions):
 
     decimal_handling_mode: DecimalMode = "precise"
     """What becomes of numeric, in all columns without an override."""
-    commit_lsn_column: Name | None = COMMIT_LSN
+    commit_lsn_column: k.Name | None = k.COMMIT_LSN
     """The name of this metadata column and of the next two; None leaves one out."""
-    commit_ts_column: Name | None = COMMIT_TS
-    rescued_data_column: Name | None = "_rescued_data"
+    commit_ts_column: k.Name | None = k.COMMIT_TS
+    rescued_data_column: k.Name | None = "_rescued_data"
     """Left out, a value that its column's type cannot hold stops the run: it has nowhere to go."""
     column_mask_salt: Annotated[SecretStr, Field(min_length=1)] | None = None
     """What goes into every masked column's hashes; it is shown nowhere."""
@@ -323,7 +287,7 @@ class Settings(SourceOptions):
     """A column that stands under another name where one of its type was, between others, was renamed."""
     ledger_keep_days: Annotated[int, Field(ge=1)] | None = None
     """Runs that ended so many days ago are forgotten by the ledger; None forgets none."""
-    staging: Annotated[str, AfterValidator(check_folder)] | None = None
+    staging: Annotated[str, AfterValidator(k.check_folder)] | None = None
     """A folder for events while a run works, which driver, workers and Spark reach; None: in the target's own place."""
     _narrowed: Narrowed = PrivateAttr(default=NOT_NARROWED)
     _place: OneOfSeveral = PrivateAttr(default=OneOfSeveral())
@@ -332,8 +296,8 @@ class Settings(SourceOptions):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        fixed = {DELETED, SOURCE, *LOG_COLUMNS.values(), *HISTORY_COLUMNS.values()}
-        usual = ((self.commit_lsn_column, COMMIT_LSN), (self.commit_ts_column, COMMIT_TS))
+        fixed = {k.DELETED, k.SOURCE, *k.LOG_COLUMNS.values(), *k.HISTORY_COLUMNS.values()}
+        usual = ((self.commit_lsn_column, k.COMMIT_LSN), (self.commit_ts_column, k.COMMIT_TS))
         # What a mirror does without, a change log has under its usual name.
         names = [*(name or default for name, default in usual), *filter(None, [self.rescued_data_column]), *fixed]
         for name in names:
@@ -364,7 +328,7 @@ class Settings(SourceOptions):
         Raises:
             ConfigError: naming the key and what was expected.
         """
-        return validated(cls, values, path=None, document=None)
+        return k.validated(cls, values, path=None, document=None)
 
     def accepting_changed_tables(self) -> Self:
         """Return the same settings for a call that continues from tables as somebody else has changed them."""
@@ -427,7 +391,7 @@ class Settings(SourceOptions):
     def shares_table(self, schema: str, table: str) -> bool:
         """Return whether a table of the target, by its mirror's name, has rows of several sources."""
         name = f"{schema}.{table}"
-        return any(expression(text).fullmatch(name) for text in self._place.shared)
+        return any(k.expression(text).fullmatch(name) for text in self._place.shared)
 
     @property
     def makes_whole(self) -> bool:
@@ -486,7 +450,7 @@ class Settings(SourceOptions):
         options = self.table(schema, table)
         given, renames = ({}, ()) if options is None else (options.type_overrides or {}, options.renames)
         # An override holds under all names of its column, but one that lists the very name comes first.
-        by_name = {name: kind for listed, kind in given.items() for name in sorted(same_columns(listed, renames))}
+        by_name = {name: kind for listed, kind in given.items() for name in sorted(k.same_columns(listed, renames))}
         return TypeOptions(self.decimal_handling_mode, tuple({**by_name, **given}.items()))
 
     @property
@@ -503,7 +467,7 @@ class Settings(SourceOptions):
         expressions = self.table_include_list or self.table_exclude_list
         if expressions is None:
             return False
-        listed = any(expression(text).fullmatch(f"{schema}.{table}") for text in expressions)
+        listed = any(k.expression(text).fullmatch(f"{schema}.{table}") for text in expressions)
         return listed != (self.table_include_list is not None)  # one list says what is in, the other what is out
 
     def holds(self, schema: str, table: str) -> bool:
@@ -513,7 +477,7 @@ class Settings(SourceOptions):
         is_whole = self._narrowed == NOT_NARROWED and not self.shares_table(*options.destination)
         return options.on_table_error == "hold" and is_whole
 
-    def skips(self, operation: Operation) -> bool:
+    def skips(self, operation: k.Operation) -> bool:
         """Return whether changes of a kind are left out."""
         return operation in self.skipped_operations
 

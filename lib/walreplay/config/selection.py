@@ -13,18 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from walreplay.config import Settings, TableSettings, same_columns
+from walreplay.config import keys as k
 from walreplay.config.hidden import HIDING, HiddenColumns, check_renamed
-from walreplay.config.keys import (
-    COMMIT_LSN,
-    COMMIT_TS,
-    DELETED,
-    HISTORY_COLUMNS,
-    LOG_COLUMNS,
-    SOURCE,
-    DropColumnPolicy,
-    RecreatePolicy,
-    TypeChangePolicy,
-)
 from walreplay.errors import ConfigError
 from walreplay.names import Output, RowKind, column_names
 from walreplay.protocol.messages import Relation
@@ -80,9 +70,9 @@ class MetadataNames:
             case RowKind.CURRENT:
                 of_kind = dict[str, str]()
             case RowKind.VERSION:
-                of_kind = HISTORY_COLUMNS
+                of_kind = k.HISTORY_COLUMNS
             case RowKind.CHANGE:
-                of_kind = LOG_COLUMNS
+                of_kind = k.LOG_COLUMNS
         return tuple(name for name in (*common, *of_kind.values()) if name is not None)
 
 
@@ -159,9 +149,9 @@ class Selection:
     masked: tuple[int, ...]
     renames: tuple[tuple[str, str], ...]
     metadata: MetadataNames
-    on_type_change: TypeChangePolicy
-    on_recreate: RecreatePolicy
-    on_drop_column: DropColumnPolicy
+    on_type_change: k.TypeChangePolicy
+    on_recreate: k.RecreatePolicy
+    on_drop_column: k.DropColumnPolicy
     recreate_is_explicit: bool = False
     tracked: Tracked | None = None
     layout: TableLayout = NO_LAYOUT
@@ -266,13 +256,13 @@ def metadata_of(settings: Settings, output: Output, *, soft_deletes: bool = Fals
     rescued = settings.rescued_data_column
     match output.rows:
         case RowKind.CURRENT:
-            deleted = DELETED if soft_deletes else None
+            deleted = k.DELETED if soft_deletes else None
             return MetadataNames(settings.commit_lsn_column, settings.commit_ts_column, rescued, deleted, output.rows)
         case RowKind.VERSION:
             return MetadataNames(None, None, rescued, None, output.rows)
         case RowKind.CHANGE:
             # It cannot do without the commit's LSN and time.
-            lsn, ts = settings.commit_lsn_column or COMMIT_LSN, settings.commit_ts_column or COMMIT_TS
+            lsn, ts = settings.commit_lsn_column or k.COMMIT_LSN, settings.commit_ts_column or k.COMMIT_TS
             return MetadataNames(lsn, ts, rescued, None, output.rows)
 
 
@@ -283,7 +273,7 @@ def _share(settings: Settings, table: TableSettings) -> Share | None:
     """
     if settings.ledger_name is None or not settings.shares_table(*table.destination):  # a single source shares nothing
         return None
-    return Share(SOURCE, settings.ledger_name)
+    return Share(k.SOURCE, settings.ledger_name)
 
 
 def names_of(
@@ -305,7 +295,7 @@ def names_of(
     history = ([column.name for column in version.columns] for version in versions)
     reserved = [*metadata_of(settings, output).names, *metadata_of(settings, Output.MIRROR, soft_deletes=True).names]
     if settings.shares_table(*table.destination):
-        reserved.append(SOURCE)
+        reserved.append(k.SOURCE)
     try:
         return column_names(history, reserved, renames=table.renames, earlier=given)
     except ConfigError as error:
