@@ -23,19 +23,7 @@ from walreplay.fold.versions import ends_early
 from walreplay.spark.workers.fold import continue_batches
 from walreplay.spark.workers.rows import refusal_text
 from walreplay.table.table_run import VERSION_COLUMNS, Merge
-from walreplay.writing.merge import (
-    RowCounts,
-    Written,
-    image_of,
-    inserting,
-    kept_rows,
-    kept_values,
-    lost_counts,
-    matching,
-    merged,
-    refuse_claimed,
-    table_value,
-)
+from walreplay.writing import merge as merging
 from walreplay.writing.multiset import ImageSql, image_of_rows
 
 if TYPE_CHECKING:
@@ -61,7 +49,7 @@ def with_continued(spark: SparkSession, kept: DataFrame, merge: Merge) -> DataFr
     names = tuple(column.name for column in merge.shape.columns)
     work = partial(continue_batches, identity=merge.identity, names=names, watched=merge.epoch.watched)
     types = [merge.type_of(number).arrow for number in merge.identity.key]
-    base = [f.expr(image_of(f"b{k}", kind)) for k, kind in enumerate(types)] + [f.col("base_rescued")]
+    base = [f.expr(merging.image_of(f"b{k}", kind)) for k, kind in enumerate(types)] + [f.col("base_rescued")]
     # One task gets all rows about a base: what closes it, then what opens, in commit order.
     in_order = joined.repartition(*base).sortWithinPartitions(*base, "opens", "start_lsn", "ordinal")
     decided = in_order.mapInArrow(work, joined.withColumn("replaces", f.lit(True)).schema)
@@ -76,7 +64,7 @@ def _base_columns(merge: Merge) -> list[str]:
     return [
         f"t.{_START_LSN} IS NOT NULL AS found",
         f"{'CAST(NULL AS STRING)' if rescued is None else f't.{quote(rescued)}'} AS o_rescued",
-        *(f"{table_value(merge, number)} AS o{number}" for number in merge.epoch.watched),
+        *(f"{merging.table_value(merge, number)} AS o{number}" for number in merge.epoch.watched),
     ]
 
 
@@ -91,7 +79,7 @@ _OWN_PLACE: Final = ("start_lsn AS base_lsn", "ordinal AS base_ordinal")
 """What a row that opens a version has as the place of the version that it closes: to spread it, it closes none."""
 
 
-def merge_versions(spark: SparkSession, rows: DataFrame, totals: Mapping[str, int], merge: Merge) -> Written:
+def merge_versions(spark: SparkSession, rows: DataFrame, totals: Mapping[str, int], merge: Merge) -> merging.Written:
     """Add versions to a table that is there, and end those of its own that have ended.
 
     Args:
@@ -103,7 +91,7 @@ def merge_versions(spark: SparkSession, rows: DataFrame, totals: Mapping[str, in
     if merge.identity.mode is Mode.KEYED:
         return _merge_keyed(spark, rows, totals, merge)
     rows.selectExpr("*", *_OWN_PLACE).createOrReplaceTempView(_SOURCE)  # mode APPEND: no change closes one
-    return _commit(spark, merge, _SAME_VERSION, lost_counts(totals))
+    return _commit(spark, merge, _SAME_VERSION, merging.lost_counts(totals))
 
 
 def _open_rows(merge: Merge) -> str:
@@ -111,14 +99,14 @@ def _open_rows(merge: Merge) -> str:
     return f"(SELECT * FROM {merge.own_rows} WHERE {_END_LSN} IS NULL)"  # an open version has no end
 
 
-def _commit(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) -> Written:
+def _commit(spark: SparkSession, merge: Merge, match: str, counts: merging.RowCounts) -> merging.Written:
     """MERGE what the view has; ``match`` finds a closing row's version among the open ones."""
     if merge.empties is None:  # no truncate
         return _merge(spark, merge, match, counts)
     if merge.identity.mode is Mode.KEYED:
         _placed(spark, merge, match).createOrReplaceTempView(_SOURCE)
     rows = spark.table(_SOURCE).unionByName(_emptied(spark, merge, *merge.empties))
-    with kept_rows(spark, rows) as kept:
+    with merging.kept_rows(spark, rows) as kept:
         kept.createOrReplaceTempView(_SOURCE)
         return _merge(spark, merge, _SAME_VERSION, counts)
 
@@ -164,30 +152,30 @@ def _replaces(merge: Merge, ends: str) -> str:
     return f"WHEN MATCHED AND s.replaces THEN UPDATE SET {', '.join([*assignments, ends])} "
 
 
-def _merge(spark: SparkSession, merge: Merge, match: str, counts: RowCounts) -> Written:
+def _merge(spark: SparkSession, merge: Merge, match: str, counts: merging.RowCounts) -> merging.Written:
     ends = f"t.{_END_AT} = s.closes_at, t.{_END_LSN} = s.closes_lsn"
     clauses = (
-        f"{refuse_claimed(merge) if merge.identity.mode is Mode.KEYED else ''}"
+        f"{merging.refuse_claimed(merge) if merge.identity.mode is Mode.KEYED else ''}"
         f"WHEN MATCHED AND (t.{_START_LSN} > s.closes_lsn OR t.{_START_AT} > s.closes_at) "
         f"THEN UPDATE SET t.{_END_LSN} = raise_error({delta.literal(refusal_text(ends_early(merge.plan.name)))}) "
         f"{_replaces(merge, ends)}WHEN MATCHED THEN UPDATE SET {ends} "
-        f"WHEN NOT MATCHED AND s.opens THEN {inserting(merge)}"
+        f"WHEN NOT MATCHED AND s.opens THEN {merging.inserting(merge)}"
     )
     is_ended = f"{_touches(merge)} AND t.{_END_LSN} IS NULL AND {match}"
-    return merged(spark, merge, counts, _SOURCE, is_ended, clauses, marked="s.opens")
+    return merging.merged(spark, merge, counts, _SOURCE, is_ended, clauses, marked="s.opens")
 
 
 # Tables with a key.
 
 
-def _merge_keyed(spark: SparkSession, kept: DataFrame, totals: Mapping[str, int], merge: Merge) -> Written:
-    match, kept = matching(merge), _spread(kept, merge)
+def _merge_keyed(spark: SparkSession, kept: DataFrame, totals: Mapping[str, int], merge: Merge) -> merging.Written:
+    match, kept = merging.matching(merge), _spread(kept, merge)
     kept.selectExpr("*", "closes AS matches").createOrReplaceTempView(_SOURCE)
     (row,) = spark.sql(
         f"SELECT count_if(NOT s.deleted) AS updates, count_if(s.deleted) AS deletes FROM {_SOURCE} AS s "
         f"LEFT ANTI JOIN {_open_rows(merge)} AS t ON {match} WHERE s.closes AND s.expected"
     ).collect()
-    counts = lost_counts(totals) + RowCounts(without_base=row.updates, deletes_without_row=row.deletes)
+    counts = merging.lost_counts(totals) + merging.RowCounts(without_base=row.updates, deletes_without_row=row.deletes)
     if merge.epoch.watched is not None:
         rows, matches = with_continued(spark, kept, merge), "closes OR replaces"
     elif merge.epoch.tracked:
@@ -195,7 +183,7 @@ def _merge_keyed(spark: SparkSession, kept: DataFrame, totals: Mapping[str, int]
         rows, matches = _with_bases(spark, kept, merge, f"opens AND ({keeps})"), "closes"
     else:  # each change brings all values
         return _commit(spark, merge, match, counts)
-    with kept_rows(spark, rows) as whole:
+    with merging.kept_rows(spark, rows) as whole:
         whole.selectExpr("*", f"{matches} AS matches").createOrReplaceTempView(_SOURCE)
         return _commit(spark, merge, match, counts)
 
@@ -221,15 +209,16 @@ def _with_bases(
         columns: more of the base's.
     """
     rows.selectExpr("*", f"{matches} AS matches").createOrReplaceTempView(_BASED)
-    values = kept_values(merge)
+    values = merging.kept_values(merge)
     listed = ", ".join([*(f"{values.get(name, f's.{name}')} AS {name}" for name in rows.columns), *columns])
-    return spark.sql(f"SELECT {listed} FROM {_BASED} AS s LEFT JOIN {_open_rows(merge)} AS t ON {matching(merge)}")
+    match = merging.matching(merge)
+    return spark.sql(f"SELECT {listed} FROM {_BASED} AS s LEFT JOIN {_open_rows(merge)} AS t ON {match}")
 
 
 # Tables without a key.
 
 
-def _merge_images(spark: SparkSession, kept: DataFrame, totals: Mapping[str, int], merge: Merge) -> Written:
+def _merge_images(spark: SparkSession, kept: DataFrame, totals: Mapping[str, int], merge: Merge) -> merging.Written:
     """End copies of images: the newest first, so that it does not matter where runs end."""
     images = ImageSql(spark, merge, image_of_rows(merge))
     kept.where("closes").createOrReplaceTempView(_CLOSING)
@@ -239,7 +228,7 @@ def _merge_images(spark: SparkSession, kept: DataFrame, totals: Mapping[str, int
         f"row_number() OVER (PARTITION BY {alike} ORDER BY closes_lsn, ordinal) AS nth "
         f"FROM (SELECT *, monotonically_increasing_id() AS place FROM {_CLOSING})"
     )
-    with kept_rows(spark, numbered) as closing:
+    with merging.kept_rows(spark, numbered) as closing:
         closing.createOrReplaceTempView(_CLOSING)
         # Under the source's names, because the table's can be anything.
         listed = ", ".join(f"t.{place} AS {source}" for place, source in merge.pairs)
@@ -256,7 +245,8 @@ def _merge_images(spark: SparkSession, kept: DataFrame, totals: Mapping[str, int
             "ON s.image = o.image AND s.nth = o.nth"
         )
         opened = kept.where("opens").selectExpr("*", *_OWN_PLACE)
-        with kept_rows(spark, opened.unionByName(ended)) as rows:
+        with merging.kept_rows(spark, opened.unionByName(ended)) as rows:
             rows.createOrReplaceTempView(_SOURCE)
             missing = rows.where("closes AND expected AND base_lsn IS NULL").count()
-            return _commit(spark, merge, _SAME_VERSION, lost_counts(totals) + RowCounts(deletes_without_row=missing))
+            counts = merging.lost_counts(totals) + merging.RowCounts(deletes_without_row=missing)
+            return _commit(spark, merge, _SAME_VERSION, counts)

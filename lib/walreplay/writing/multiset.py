@@ -17,18 +17,7 @@ from walreplay.delta.statements import sql_type
 from walreplay.delta.target import quote
 from walreplay.table.cases import CommitKind
 from walreplay.table.table_run import Merge
-from walreplay.writing.merge import (
-    APPENDED,
-    RowCounts,
-    Written,
-    image_of,
-    inserting,
-    kept_rows,
-    merged,
-    rescued_json,
-    same_image,
-    write_rows,
-)
+from walreplay.writing import merge as merging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +31,7 @@ _COPIES: Final = "needed + net"
 _COUNTS: Final = ("image", "copies", "stay")  # The columns that `ImageSql.counted` adds to the rows
 
 
-def merge_multiset(spark: SparkSession, rows: DataFrame, totals: Mapping[str, int], merge: Merge) -> Written:
+def merge_multiset(spark: SparkSession, rows: DataFrame, totals: Mapping[str, int], merge: Merge) -> merging.Written:
     """Apply net counts of equal rows.
 
     A MERGE cannot delete some of several equal rows.  So if copies of an image are deleted, which are the newest, the
@@ -59,12 +48,12 @@ def merge_multiset(spark: SparkSession, rows: DataFrame, totals: Mapping[str, in
         rows: see `walreplay.fold.net_changes.merge_schema`; a statement can read them several times.
         totals: ``gone`` (copies that deletes need), ``unknown`` and ``copies`` over the rows.
     """
-    unknown = RowCounts(unknown=totals.get("unknown", 0))
+    unknown = merging.RowCounts(unknown=totals.get("unknown", 0))
     if not totals.get("gone"):
         # No copies are deleted, so the target need not be asked.
         copies = rows.where(f"{_COPIES} > 0").selectExpr("*", f"explode(sequence(1L, {_COPIES})) AS copy")
-        write_rows(spark, copies, merge, unknown.counted(merge), CommitKind.APPEND)
-        return Written(unknown, {APPENDED: str(totals.get("copies", 0))})
+        merging.write_rows(spark, copies, merge, unknown.counted(merge), CommitKind.APPEND)
+        return merging.Written(unknown, {merging.APPENDED: str(totals.get("copies", 0))})
     images = ImageSql(spark, merge, image_of_rows(merge))
     return _apply(images, images.counted(rows), added_ids(merge), unknown)
 
@@ -74,7 +63,7 @@ def added_ids(merge: Merge) -> list[int]:
     return [column.id for column in merge.shape.present if column.added]
 
 
-def _apply(images: ImageSql, counted: DataFrame, added: list[int], unknown: RowCounts) -> Written:
+def _apply(images: ImageSql, counted: DataFrame, added: list[int], unknown: merging.RowCounts) -> merging.Written:
     """Commit counted rows; their counts then say how many deletes found no row.
 
     Args:
@@ -82,13 +71,13 @@ def _apply(images: ImageSql, counted: DataFrame, added: list[int], unknown: RowC
         added: the ids of the columns that were added while the table had rows; a later column has a higher id.
         unknown: the other counts of the rows.
     """
-    with kept_rows(images.spark, counted) as kept:
+    with merging.kept_rows(images.spark, counted) as kept:
         missing = kept.selectExpr("sum(greatest(needed - copies, 0L))").collect()[0][0] or 0
         if missing and added:
             newest = max(added)
             older = images.counted(images.older(kept, newest))  # again, for rows older than the newest column
             return _apply(images, older, [id_ for id_ in added if id_ < newest], unknown)
-        counts = unknown + RowCounts(deletes_without_row=int(missing))
+        counts = unknown + merging.RowCounts(deletes_without_row=int(missing))
         kept.createOrReplaceTempView(_COUNTED)
         return images.merged(counts)
 
@@ -124,13 +113,13 @@ class ImageSql:
             first, second = f"{row}.{target if row == 't' else source}", f"{source_row}.{source}"
             if source == "rescued":  # JSON: equal values may be texts in another order
                 first, second = self._rescued(first), self._rescued(second)
-            terms.append(same_image(first, second, self._kind(source)))
+            terms.append(merging.same_image(first, second, self._kind(source)))
         return " AND ".join(terms)
 
     def alike(self) -> list[str]:
         """Write the expressions that are the same for equal images of the source's rows."""
-        sources = [source for _, source in self.image]
-        return [self._rescued(name) if name == "rescued" else image_of(name, self._kind(name)) for name in sources]
+        types = ((name, self._kind(name)) for _, name in self.image)
+        return [self._rescued(name) if name == "rescued" else merging.image_of(name, kind) for name, kind in types]
 
     def _rescued(self, text: str, without: Sequence[str] = ()) -> str:
         """Write rescued values in one form, without those of dropped columns and of the given ones."""
@@ -139,7 +128,7 @@ class ImageSql:
         if names:
             listed = ", ".join(map(delta.literal, names))
             values = f"map_filter({values}, (k, v) -> NOT array_contains(array({listed}), k))"
-        return f"CASE WHEN {text} IS NOT NULL THEN {rescued_json(values)} END"
+        return f"CASE WHEN {text} IS NOT NULL THEN {merging.rescued_json(values)} END"
 
     def _kind(self, source: str) -> pa.DataType | None:
         return self.merge.type_of(int(source[1:])).arrow if source[0] == "c" else None
@@ -171,7 +160,7 @@ class ImageSql:
         before = ", ".join(f"{nothing.get(source, source)} AS {source}" for source in sources)
         rescues_newer = f"NOT ({self._rescued('rescued')} <=> {nothing['rescued']})"
         has_newer = " OR ".join([*(f"c{number} IS NOT NULL" for number in newer), rescues_newer])
-        alike = ", ".join(image_of(source, self._kind(source)) for source in sources)
+        alike = ", ".join(merging.image_of(source, self._kind(source)) for source in sources)
         # `place`, the first of equal images, names all of them; `prior` counts the rows that images before one take.
         self.spark.sql(
             f"SELECT *, min(image) OVER (PARTITION BY {alike}) AS place, "
@@ -211,7 +200,7 @@ class ImageSql:
             "WHERE known IS NULL AND image = place AND all_taken > 0"
         )
 
-    def merged(self, counts: RowCounts) -> Written:
+    def merged(self, counts: merging.RowCounts) -> merging.Written:
         """MERGE the counted rows."""
         pairs = self.merge.pairs
         # Each name has its alias in front, because the table may have a column of the same name.
@@ -231,6 +220,6 @@ class ImageSql:
             f"SELECT false AS gone, {listed} FROM "
             f"(SELECT *, explode(sequence(1L, {_COPIES})) FROM {_COUNTED} WHERE {_COPIES} > 0)"
         )
-        clauses = f"WHEN MATCHED THEN DELETE WHEN NOT MATCHED AND NOT s.gone THEN {inserting(self.merge)}"
+        clauses = f"WHEN MATCHED THEN DELETE WHEN NOT MATCHED AND NOT s.gone THEN {merging.inserting(self.merge)}"
         match = f"s.gone AND {self.same('t', 's')}"
-        return merged(self.spark, self.merge, counts, f"({source})", match, clauses, marked="s.gone")
+        return merging.merged(self.spark, self.merge, counts, f"({source})", match, clauses, marked="s.gone")
