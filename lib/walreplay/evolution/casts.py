@@ -18,16 +18,9 @@ import numpy as np
 from walreplay.decode.announcements import casts_exactly
 from walreplay.decode.masking import MASKED
 from walreplay.evolution.texts import is_numeric
+from walreplay.types import datetime as times
 from walreplay.types.base import ColumnType, DoesNotFit, Meaning
 from walreplay.types.builtin import BUILTIN_TYPES
-from walreplay.types.datetime import (
-    MICROSECONDS,
-    clock_of_interval,
-    clock_rounded,
-    in_utc,
-    interval_cut,
-    interval_modifier,
-)
 from walreplay.types.families import CHARACTER, INET
 from walreplay.types.numbers import HEADER_SIZE, numeric_rounded, precision_and_scale
 from walreplay.types.special_forms import network_text
@@ -120,14 +113,14 @@ def _fitting(old: ColumnType, new: ColumnType) -> Iterator[Cast]:
     elif {meaning_of(old), meaning_of(new)} <= NUMBERS:
         yield from _rounding(old, new)
     elif name == _INTERVAL and old.postgres_name in (_INTERVAL, _TIME):
-        field, precision = interval_modifier(size)
-        if field != "second" or precision < interval_modifier(old.typmod)[1]:
-            yield partial(interval_cut, field=field, precision=precision)
-    elif is_lower and size < MICROSECONDS and (old.postgres_name == name or (old.postgres_name, name) in _CASTS):
+        field, precision = times.interval_modifier(size)
+        if field != "second" or precision < times.interval_modifier(old.typmod)[1]:
+            yield partial(times.interval_cut, field=field, precision=precision)
+    elif is_lower and size < times.MICROSECONDS and (old.postgres_name == name or (old.postgres_name, name) in _CASTS):
         if name in (_TIMESTAMP, _TIMESTAMPTZ):
             yield partial(_moment, precision=size)
         elif name in (_TIME, _TIMETZ):
-            yield partial(clock_rounded, precision=size)
+            yield partial(times.clock_rounded, precision=size)
 
 
 def _rounding(old: ColumnType, new: ColumnType) -> Iterator[Cast]:
@@ -184,7 +177,7 @@ def _letter(text: str) -> str:
 
 
 def _moment(text: str, precision: int) -> str:
-    return in_utc(text, precision) or text
+    return times.in_utc(text, precision) or text
 
 
 def _part_of_moment(text: str, *, is_day: bool) -> str:
@@ -221,7 +214,7 @@ _CASTS: Final[dict[tuple[str, str], Cast]] = {
     (_TIMESTAMP, _DATE): partial(_part_of_moment, is_day=True),
     (_TIMESTAMP, _TIME): partial(_part_of_moment, is_day=False),
     (_TIMETZ, _TIME): lambda text: re.split("[+-]", text)[0],
-    (_INTERVAL, _TIME): clock_of_interval,
+    (_INTERVAL, _TIME): times.clock_of_interval,
     (INET, "cidr"): network_text,
     ("macaddr", "macaddr8"): lambda text: f"{text[:8]}:ff:fe{text[8:]}",
     ("macaddr8", "macaddr"): _macaddr,
