@@ -121,13 +121,7 @@ class PlannedBytes:
         )
         try:
             yield from decoder.decode(
-                data,
-                step.start,
-                step.stop,
-                place=step.place,
-                versions=in_force,
-                commit=step.commit,
-                source=source,
+                data, step.start, step.stop, place=step.place, versions=in_force, commit=step.commit, source=source
             )
         except WalReplayError as error:
             if seam is not None and error.path is None and error.offset is not None:

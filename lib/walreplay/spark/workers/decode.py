@@ -22,16 +22,7 @@ from walreplay.decode.masking import Shown, show
 from walreplay.errors import WalReplayError
 from walreplay.fold.batches import batch_to_ipc
 from walreplay.fold.change_log import staged_changes
-from walreplay.fold.events import (
-    REMOVE,
-    Events,
-    Identity,
-    Marks,
-    concat,
-    events_of,
-    to_ipc,
-    with_deleted_column,
-)
+from walreplay.fold.events import REMOVE, Events, Identity, Marks, concat, events_of, to_ipc, with_deleted_column
 from walreplay.fold.net_changes import fold_events, links_of, split
 from walreplay.fold.reducing import DELETE
 from walreplay.fold.versions import NO_TIME, Commits
