@@ -160,17 +160,8 @@ class SourceRows:
             yield FilesOfBase(spark, place.origin, copy_options(None), None), last_lsn_of(None, point), described
             return
         with self._snapshot() as snapshot:
-            lsn = last_lsn_of(None, snapshot.consistent_point)
-            database = DatabaseOfBase(
-                spark,
-                read_address(place.origin),
-                lsn,
-                publication=place.publication,
-                table=None,
-                snapshot=snapshot.name,
-                connections=None,
-            )
-            yield database, lsn, None
+            lsn, address = last_lsn_of(None, snapshot.consistent_point), read_address(place.origin)
+            yield DatabaseOfBase(spark, address, lsn, publication=place.publication, snapshot=snapshot.name), lsn, None
 
     @contextmanager
     def _snapshot(self) -> Iterator[Snapshot]:

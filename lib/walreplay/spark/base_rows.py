@@ -326,10 +326,10 @@ class DatabaseOfBase(BaseSource):
         address: Address,
         lsn: int,
         *,
-        publication: str | None,
-        table: str | None,
-        snapshot: str | None,
-        connections: int | None,
+        publication: str | None = None,
+        table: str | None = None,
+        snapshot: str | None = None,
+        connections: int | None = None,
     ) -> None:
         if publication is None and table is None:
             raise ConfigError(
