@@ -332,11 +332,6 @@ class LocalTable:
         """All of the table's columns as its files have them."""
         return self.columns(pa.schema(self._delta_table.schema().to_arrow())) or ()
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether the table has no files."""
-        return bool(pa.table(self._delta_table.get_add_actions()).num_rows == 0)
-
     @cached_attribute
     def files(self) -> Sequence[TableFile]:
         """The table's files.
