@@ -162,7 +162,7 @@ def _remove_rest(spark: SparkSession, table: TableName, commit: CommitId | None)
     first = None if opened is None else next(opened.history(), None)
     made_by = None if first is None else first.id
     is_own = commit is None or (made_by is not None and made_by.application == commit.application)
-    if opened is None or first is None or not is_own or not opened.is_empty:
+    if opened is None or first is None or not is_own or opened.files:
         return False
     if changed is None or time.time() - changed < _A_WHILE:  # the statement may be at work still
         return False
@@ -252,7 +252,7 @@ def say_in_front(spark: SparkSession, table: TableName, commit: CommitId) -> Non
     spark.sql(f"ALTER TABLE {table.sql} SET TBLPROPERTIES ({listed({MADE_BY: in_statement(commit.mark)})})")
 
 
-def is_conflict(error: Exception) -> bool:
+def is_conflict(error: BaseException) -> bool:
     """Return whether a commit failed because somebody else has committed in between."""
     return isinstance(error, ConflictError) or _CONFLICT.search(str(error)) is not None
 

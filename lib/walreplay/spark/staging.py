@@ -53,7 +53,6 @@ class Rows(Protocol):
 
     def mapInArrow(self, func: Work, schema: str, /) -> DataFrame:  # noqa: N802
         """Return what a function makes of each task's rows."""
-        ...
 
 
 TaskWorks: TypeAlias = Sequence[tuple[Rows, Work]]

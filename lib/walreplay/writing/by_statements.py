@@ -55,7 +55,6 @@ class Condition(Protocol):
 
     def is_in(self, row: Mapping[str, Any]) -> bool:
         """Return whether a row, by its columns' names, satisfies it."""
-        ...
 
     def sql(self, row: str = "") -> str:
         """Write it in SQL.
@@ -63,7 +62,6 @@ class Condition(Protocol):
         Args:
             row: the row's alias in the statement with a dot (``t.``); empty for none.
         """
-        ...
 
 
 class OneRow:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from walreplay.delta import statements as delta
 from walreplay.delta.commits import TIMESTAMP_NTZ, TYPE_WIDENING
-from walreplay.delta.local import ConflictError
 from walreplay.delta.opened import WHOLE_HISTORY, OpenedTable
 from walreplay.delta.properties import TableProperties
 from walreplay.delta.statements import spark_schema
@@ -47,9 +46,7 @@ _Result = TypeVar("_Result")
 _MAX_ATTEMPTS: Final = 30
 """So often a table is brought up to date again, at most, because others have committed in between."""
 
-_CONFLICTS: Final = re.compile(
-    r"\[DELTA_(CONCURRENT_|METADATA_CHANGED|PROTOCOL_CHANGED|SCHEMA_CHANGE|FAILED_TO_MERGE_FIELDS)"
-)
+_OTHER_COLUMNS: Final = re.compile(r"\[DELTA_(SCHEMA_CHANGE|FAILED_TO_MERGE_FIELDS)")
 """The last one: rows have a column's type of before another source widened it."""
 
 _turns: Final[defaultdict[str, threading.Lock]] = defaultdict(threading.Lock)
@@ -86,7 +83,7 @@ def _until_done(work: Callable[[bool], _Result], name: str, check_lock: Callable
 
 def _is_conflict(error: BaseException | None) -> bool:
     while error is not None:
-        if isinstance(error, ConflictError) or _CONFLICTS.search(str(error)) is not None:
+        if delta.is_conflict(error) or _OTHER_COLUMNS.search(str(error)) is not None:
             return True
         error = error.__cause__  # an error of ours may be raised from Delta's
     return False
