@@ -11,7 +11,7 @@ themselves; what they do not find equal, Spark compares.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -34,8 +34,8 @@ from walreplay.evolution.shapes import OWN
 from walreplay.job.context import RunContext
 from walreplay.job.standing import KnownTable, standing_of
 from walreplay.names import RowKind
-from walreplay.session.failures import failure_of
-from walreplay.session.isolation import cached_attribute
+from walreplay.session.failures import failure_of, spark_errors
+from walreplay.session.isolation import cached_attribute, session_with
 from walreplay.spark.workers.compare import PAIRS, compare_pairs
 from walreplay.table.registry import MirrorEntry
 from walreplay.table.table_run import is_own
@@ -413,6 +413,13 @@ def equal_tables(context: RunContext, pairs: Sequence[TablePair]) -> dict[int, i
         rows = numbers.mapInArrow(work, sql_schema(PAIRS)).where("rows IS NOT NULL").collect()
         counts |= {chosen[row.pair]: row.rows for row in rows}
     return counts
+
+
+@contextmanager
+def comparing(context: RunContext, name: str, place: str) -> Iterator[SparkSession]:
+    """Provide a session in which a table is compared; Spark's errors name it, and its place."""
+    with spark_errors(table=name, path=place), session_with(context.spark, delta.SMALL_STATE) as session:
+        yield session
 
 
 def check_readable(spark: SparkSession, entry: MirrorEntry) -> None:

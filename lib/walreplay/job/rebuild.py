@@ -20,7 +20,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta.opened import OpenedTable
 from walreplay.delta.target import TableName
 from walreplay.errors import ConfigError, TargetError, listed
-from walreplay.job.compare import Verdict, check_readable, equal_tables
+from walreplay.job.compare import Verdict, check_readable, comparing, equal_tables
 from walreplay.job.context import RunContext
 from walreplay.job.installing import Installing
 from walreplay.job.side_build import BaseStep
@@ -31,8 +31,6 @@ from walreplay.names import Output, output_of, relation_of, source_oid
 from walreplay.progress import Progress
 from walreplay.report import RunReport, TableReport, timed
 from walreplay.session import steps
-from walreplay.session.failures import spark_errors
-from walreplay.session.isolation import session_with
 from walreplay.table.registry import OFF, MirrorEntry
 from walreplay.table.table_run import run_of
 
@@ -231,10 +229,7 @@ class Rebuilding:
         self, made: MadeTables, side_entry: MirrorEntry, entry: MirrorEntry, equal_rows: int | None
     ) -> Verdict:
         pair = made.pair(side_entry, self.context)
-        with (
-            spark_errors(table=entry.name, path=entry.table.text),
-            session_with(self.context.spark, delta.SMALL_STATE) as session,
-        ):
+        with comparing(self.context, entry.name, entry.table.text) as session:
             if self._load is None:
                 verdict = pair.verdict(session, made.state.ledger, equal_rows)
             else:

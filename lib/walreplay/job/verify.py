@@ -23,7 +23,7 @@ from walreplay.delta import statements as delta
 from walreplay.delta.opened import OpenedTable
 from walreplay.delta.target import TableName
 from walreplay.errors import ConfigError
-from walreplay.job.compare import CHANGED, EXTRA, MISSING, TablePair, Verdict, equal_tables
+from walreplay.job.compare import CHANGED, EXTRA, MISSING, TablePair, Verdict, comparing, equal_tables
 from walreplay.job.context import RunContext
 from walreplay.job.side_tables import MadeTables, SideTables
 from walreplay.job.source_check import lie_apart
@@ -34,8 +34,6 @@ from walreplay.names import Output, output_of, source_oid
 from walreplay.progress import Progress
 from walreplay.report import TableVerification, VerifyReport, worst_of
 from walreplay.session import steps
-from walreplay.session.failures import spark_errors
-from walreplay.session.isolation import session_with
 from walreplay.table.registry import ARCHIVE, MirrorEntry
 
 if TYPE_CHECKING:
@@ -255,10 +253,7 @@ class _Verifying:
         pairs = [made.pair(right, context, of_source=by_source) for right in chosen]
 
         def compare(pair: TablePair) -> Verdict:
-            with (
-                spark_errors(table=pair.right.name, path=pair.right.table.text),
-                session_with(context.spark, delta.SMALL_STATE) as session,
-            ):
+            with comparing(context, pair.right.name, pair.right.table.text) as session:
                 verdict = pair.verdict(session, made.state.ledger, equal_rows.get(pair.right.oid))
             context.progress.advance()
             return verdict
@@ -292,10 +287,7 @@ class _Verifying:
         result = replace(result, result="different")
         if verdict.comparison is None:
             return result
-        with (
-            spark_errors(table=right.name, path=place),
-            session_with(self.context.spark, delta.SMALL_STATE) as session,
-        ):
+        with comparing(self.context, right.name, place) as session:
             return self._counted(session, result, verdict.comparison.differences(), made.state.reached[0])
 
     def _counted(
