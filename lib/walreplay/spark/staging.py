@@ -28,21 +28,10 @@ from walreplay.fold.batches import batch_from_ipc
 from walreplay.session.folders import Folder, MountedFolder
 from walreplay.session.isolation import settings
 from walreplay.spark.captures import files_a_batch, read_files
+from walreplay.spark.workers import rows as worker_rows
 from walreplay.spark.workers import write
 from walreplay.spark.workers.decode import DecodeTask, decode_batches
 from walreplay.spark.workers.fold import FoldTask, link_batches, route_batches
-from walreplay.spark.workers.rows import (
-    ERROR_TABLE,
-    NO_BUCKET,
-    ROUTE,
-    STAGE,
-    USES_TABLE,
-    Total,
-    Work,
-    links_table,
-    refusals_told,
-    unpack_batches,
-)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,11 +40,11 @@ if TYPE_CHECKING:
 class Rows(Protocol):
     """Rows that tasks work on: a DataFrame, or shares that tasks read themselves."""
 
-    def mapInArrow(self, func: Work, schema: str, /) -> DataFrame:  # noqa: N802
+    def mapInArrow(self, func: worker_rows.Work, schema: str, /) -> DataFrame:  # noqa: N802
         """Return what a function makes of each task's rows."""
 
 
-TaskWorks: TypeAlias = Sequence[tuple[Rows, Work]]
+TaskWorks: TypeAlias = Sequence[tuple[Rows, worker_rows.Work]]
 """Rows, and what tasks make of them."""
 
 
@@ -125,7 +114,7 @@ class FileRows:
     spark: SparkSession
     shares: write.Shares
 
-    def mapInArrow(self, func: Work, schema: str, /) -> DataFrame:  # noqa: N802
+    def mapInArrow(self, func: worker_rows.Work, schema: str, /) -> DataFrame:  # noqa: N802
         """Return what a function makes of each share."""
         # Spark brings a task its number, and nothing else.
         numbers = self.spark.range(0, self.shares.count, 1, self.shares.count)
@@ -190,7 +179,7 @@ class Staging:
         Raises:
             WalReplayError: the first error among the rows of `ERROR_TABLE`.
         """
-        totals = [Total(**row) for row in self._stage(spark, works, values, tasks).to_pylist()]
+        totals = [worker_rows.Total(**row) for row in self._stage(spark, works, values, tasks).to_pylist()]
         for total in totals:
             self._sizes[total.table] += total.size
         return self._summarise(totals)
@@ -213,13 +202,13 @@ class Staging:
         events = self._rows(spark, rows, tasks, Sharing.BY_BUCKET)
         if not task.moves:
             return events
-        of_links = replace(rows, table=links_table(rows.table), least_bucket=NO_BUCKET)
+        of_links = replace(rows, table=worker_rows.links_table(rows.table), least_bucket=worker_rows.NO_BUCKET)
         links = self._rows(spark, of_links, 1, Sharing.TOGETHER)  # one task finds which keys are linked
-        routes = links.mapInArrow(partial(link_batches, buckets=buckets), sql_schema(ROUTE))
-        unchanged = events.mapInArrow(iter, sql_schema(ROUTE))  # Spark needs the rows themselves
+        routes = links.mapInArrow(partial(link_batches, buckets=buckets), sql_schema(worker_rows.ROUTE))
+        unchanged = events.mapInArrow(iter, sql_schema(worker_rows.ROUTE))  # Spark needs the rows themselves
         joined = by_bucket(unchanged.unionByName(routes), tasks)
         # The second shuffle: events of linked keys go to the bucket that their route names.
-        routed = joined.mapInArrow(partial(route_batches, task=task, buckets=buckets), sql_schema(ROUTE))
+        routed = joined.mapInArrow(partial(route_batches, task=task, buckets=buckets), sql_schema(worker_rows.ROUTE))
         return by_bucket(routed, tasks)
 
     def records(self, spark: SparkSession, table: int, schema: pa.Schema) -> DataFrame:
@@ -227,12 +216,12 @@ class Staging:
         columns = sql_schema(schema)
         if not self.has(table):
             return spark.createDataFrame([], columns)
-        return self.staged(spark, table).mapInArrow(unpack_batches, columns)
+        return self.staged(spark, table).mapInArrow(worker_rows.unpack_batches, columns)
 
     def staged(self, spark: SparkSession, table: int) -> Rows:
         """Return what was staged under a table's number, as `walreplay.spark.workers.rows.unpack_batches` takes it."""
         tasks = 1 + self._sizes[table] // _BYTES_A_TASK
-        return self._rows(spark, RowSelection(table, least_bucket=NO_BUCKET), tasks, Sharing.IN_TURN)
+        return self._rows(spark, RowSelection(table, least_bucket=worker_rows.NO_BUCKET), tasks, Sharing.IN_TURN)
 
     def clear(self) -> None:
         """Delete the staged events.
@@ -262,7 +251,7 @@ class Staging:
             rows.mapInArrow(partial(write.stage_into_file, work=work, folder=self.folder), sql_schema(write.WRITTEN))
             for rows, work in works
         ]
-        with settings(spark, {**delta.FEW_ROWS, **values}), refusals_told():
+        with settings(spark, {**delta.FEW_ROWS, **values}), worker_rows.refusals_told():
             written = together(frames, tasks).collect()
         return self._add_files((row.name, batch_from_ipc(row.totals)) for row in written)
 
@@ -278,7 +267,7 @@ class Staging:
 
     def _places(self, table: int) -> list[tuple[int, int]]:
         """Return sequence and relation of a table's rows, once each, in order."""
-        selection = RowSelection(table, least_bucket=NO_BUCKET)
+        selection = RowSelection(table, least_bucket=worker_rows.NO_BUCKET)
         columns = ("sequence", "relation")
         places = (read_columns(self.folder, name, selection, columns) for name in self._names.get(table, ()))
         return sorted(set(chain.from_iterable(places)))
@@ -287,14 +276,14 @@ class Staging:
         names = tuple(self._names.get(selection.table, ()))
         return FileRows(spark, write.Shares(self.folder, names, selection, tasks, sharing))
 
-    def _summarise(self, totals: Sequence[Total]) -> dict[int, Staged]:
+    def _summarise(self, totals: Sequence[worker_rows.Total]) -> dict[int, Staged]:
         """Sum up each table's versions, or raise the first error."""
-        failed = [row for row in totals if row.table == ERROR_TABLE]
+        failed = [row for row in totals if row.table == worker_rows.ERROR_TABLE]
         if failed:
             # The first in the stream, whichever task failed first.
             raise from_dict(json.loads(min(failed, key=lambda row: row.first).info))
         # Each begins with its unit's sequence, so they are in commit order.
-        units = sorted(json.loads(row.info) for row in totals if row.table == USES_TABLE)
+        units = sorted(json.loads(row.info) for row in totals if row.table == worker_rows.USES_TABLE)
         self.uses = tuple((number, lsn) for _, _, *used in units for number, lsn in used)
         self.tops = tuple((sequence, top) for sequence, top, *_ in units)
         versions_by_table: dict[int, dict[int, StagedVersion]] = {}
@@ -349,7 +338,7 @@ class CountedStaging(Staging):
         return sorted({(row["sequence"], row["relation"]) for row in rows})
 
 
-_INDEX: Final = STAGE.remove(STAGE.get_field_index("data"))
+_INDEX: Final = worker_rows.STAGE.remove(worker_rows.STAGE.get_field_index("data"))
 
 
 def _remove(folder: Folder) -> None:
