@@ -121,11 +121,7 @@ class RowCounts:
             return self
         without_base = max(0, merged.live - commit.count("numTargetRowsMatchedUpdated", "numTargetRowsUpdated"))
         without_row = max(0, merged.gone - commit.count("numTargetRowsMatchedDeleted", "numTargetRowsDeleted"))
-        return replace(
-            self,
-            without_base=self.without_base + without_base,
-            deletes_without_row=self.deletes_without_row + without_row,
-        )
+        return self + RowCounts(without_base=without_base, deletes_without_row=without_row)
 
     def counted(self, merge: Merge) -> delta.CommitId:
         """Return the commit's id with those of the counts that are not 0, which the table's history will keep."""
