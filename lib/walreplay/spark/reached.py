@@ -32,7 +32,7 @@ _STAGING: Final = "_walreplay_staging"
 
 
 class Reached:
-    """What driver and workers reach by themselves of a target, and the folder for its runs' events.  Here: no table.
+    """What driver and workers reach by themselves of a target, and the folder for its runs' events.
 
     Args:
         staged: a folder that the user has named for events, which the driver may reach.  What is in it may be anything,
@@ -47,7 +47,7 @@ class Reached:
 
     def located(self, spark: SparkSession, table: TableName) -> Folder | None:
         """Return the folder of a table; None if the driver or delta-rs does not reach it, or a catalog has no table."""
-        return None
+        return folder_at(spark, table)
 
     def by_workers(self, folder: Folder) -> bool:
         """Return whether the workers reach a table's folder by themselves, too."""
@@ -120,7 +120,7 @@ class ReachedRoot(Reached):
         """Return the folder of a table, usually below the root."""
         if table.path is not None and table.path.startswith(f"{self._root}/"):
             return taken(self._below(table.path))
-        return folder_at(spark, table)
+        return super().located(spark, table)
 
     def _beside(self, table: TableName) -> Folder:
         assert table.path is not None
@@ -138,10 +138,6 @@ class ReachedRoot(Reached):
 
 class ReachedCatalog(Reached):
     """The tables of a catalog that says where they lie (`walreplay.delta.target`)."""
-
-    def located(self, spark: SparkSession, table: TableName) -> Folder | None:
-        """Return the folder of a table, which the catalog is asked for."""
-        return folder_at(spark, table)
 
     def _beside(self, table: TableName) -> Folder | None:
         # No table of a catalog has a name that begins so.
