@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -208,11 +208,10 @@ class Joining:
 
     def _ends_well(self) -> bool:
         """Return whether the archive may end where the stream is, so that it can be planned."""
-        try:
+        with suppress(CaptureError):
             end_of(self.stitch.state)
-        except CaptureError:
-            return False
-        return True
+            return True
+        return False
 
     def _add(self, file: CaptureFile, scanned: FileScan | WalReplayError) -> FileScan:
         """Add a file to the stream; if that fails, the stream is as it was."""

@@ -296,7 +296,8 @@ def _read(texts: pa.Array, old: ColumnType, new: ColumnType) -> Converted:
         elements, _ = _parsed(texts, new)
         if new.element is not None:
             # PostgreSQL reads more forms than it writes (spaces, lower case null).  Only what it writes is certain.
-            same = pc.equal(output_of(elements, _array_of(old, new)), texts)
+            array = ColumnType(pa.list_(pa.string()), families.ARRAY, "text[]", old, new.delimiter)
+            same = pc.equal(output_of(elements, array), texts)
             elements = pc.if_else(same, elements, None)
         result = _convert_lists(elements, None, old, new)
     else:
@@ -376,10 +377,6 @@ def _elements(text: str, column_type: ColumnType) -> list[str | None]:
     if not text.startswith("[") or not text.endswith("]"):
         raise DoesNotFit
     return list(text[1:-1].split(",")) if text != "[]" else []
-
-
-def _array_of(element: ColumnType, like: ColumnType) -> ColumnType:
-    return ColumnType(pa.list_(pa.string()), families.ARRAY, "text[]", element, like.delimiter)
 
 
 def _means_the_same(old: ColumnType, new: ColumnType) -> bool:

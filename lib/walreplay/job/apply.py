@@ -89,8 +89,7 @@ def run_job(
     Args:
         until: the last transaction that is wanted; None for the captures' end.
     """
-    given = make_settings(config), progress
-    with RunContext.on(spark, target, *given, reads=str(captures), metrics=metrics) as run:
+    with RunContext.on(spark, target, make_settings(config), progress, reads=str(captures), metrics=metrics) as run:
         return Job(run, str(captures), until).apply()
 
 

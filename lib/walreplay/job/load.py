@@ -128,8 +128,7 @@ def _bring(load: BaseLoad, captures: str | None, began: float) -> RunReport:
     captures = begun.state.captures if captures is None else captures
     report = Rebuilding(SideTables(load.context, captures, narrowed, late_load)).run()
     rows = sum(table.inserted for table in report.tables if output_of(table.oid or 0) is Output.MIRROR)
-    captures = load.base.origin
-    return replace_fields(report, status="loaded", captures=captures, files=0, capture_bytes=0, changes=rows)
+    return replace_fields(report, status="loaded", captures=load.base.origin, files=0, capture_bytes=0, changes=rows)
 
 
 def _base(

@@ -102,12 +102,11 @@ class _Copied(FilesOfBase):
         except ConfigError as error:
             problem = "the files that the table was loaded from are not there"
             raise ConfigError(problem, path=self.origin, remedy=_BASE_REMEDY) from error
-        present_files = self.files("")
-        if present_files.digest == self._loaded_files.digest and (
-            self._moved or present_files.changed == self._loaded_files.changed
-        ):
+        loaded, present = self._loaded_files, self.files("")
+        is_same = loaded.digest == present.digest
+        if is_same and (self._moved or loaded.changed == present.changed):
             return
-        why = "their times differ" if present_files.digest == self._loaded_files.digest else "names or lengths differ"
+        why = "their times differ" if is_same else "names or lengths differ"
         problem = f"the files are not those that the table was loaded from: {why}"
         raise ConfigError(problem, path=self.origin, remedy=_BASE_REMEDY)
 

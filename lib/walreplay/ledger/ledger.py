@@ -286,11 +286,10 @@ class Ledger:
 
     def has_lock(self) -> bool:
         """Return whether this run still has the lock, as far as is known."""
-        try:
+        with suppress(TargetError):
             self.check_lock()
-        except TargetError:
-            return False
-        return True
+            return True
+        return False
 
     def why_lost(self) -> TargetError | None:
         """Return whether another run has taken over; None if the lock is held, or was never taken."""

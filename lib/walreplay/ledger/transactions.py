@@ -112,10 +112,9 @@ class TransactionLog:
         # A prepared transaction may commit long after it got its xid.
         of_ledger = delta.read(self.spark, table).where(f"gid IS NULL AND commit_lsn <= {self.plan.after_lsn}L")
         newest = of_ledger.orderBy(f.col("commit_lsn").desc()).limit(1)
-        last = newest.selectExpr("xid", "unix_micros(commit_ts) AS time", "origin").collect()
-        if not last:
+        last_row = newest.selectExpr("xid", "unix_micros(commit_ts) AS time", "origin").first()
+        if last_row is None:
             return None
-        (last_row,) = last
         ahead = f"pmod(xid - {last_row.xid}L + {XIDS // 2}L, {XIDS}L) - {XIDS // 2}L"  # xids of 32 bits wrap around
         new = self._copies(self.spark).where(f"commit_lsn > {self.plan.after_lsn}L AND gid IS NULL")
         summary = new.selectExpr(
