@@ -32,6 +32,7 @@ from walreplay.spark.workers import rows as worker_rows
 from walreplay.spark.workers import write
 from walreplay.spark.workers.decode import DecodeTask, decode_batches
 from walreplay.spark.workers.fold import FoldTask, link_batches, route_batches
+from walreplay.spark.workers.process import spark_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -205,7 +206,8 @@ class Staging:
         of_links = replace(rows, table=worker_rows.links_table(rows.table), least_bucket=worker_rows.NO_BUCKET)
         links = self._rows(spark, of_links, 1, Sharing.TOGETHER)  # one task finds which keys are linked
         routes = links.mapInArrow(partial(link_batches, buckets=buckets), sql_schema(worker_rows.ROUTE))
-        unchanged = events.mapInArrow(iter, sql_schema(worker_rows.ROUTE))  # Spark needs the rows themselves
+        # Spark needs the rows themselves.
+        unchanged = events.mapInArrow(spark_task(iter), sql_schema(worker_rows.ROUTE))
         joined = by_bucket(unchanged.unionByName(routes), tasks)
         # The second shuffle: events of linked keys go to the bucket that their route names.
         routed = joined.mapInArrow(partial(route_batches, task=task, buckets=buckets), sql_schema(worker_rows.ROUTE))

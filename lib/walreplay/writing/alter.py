@@ -32,6 +32,7 @@ from walreplay.fold.change_log import OldLogRows, Projection, project_columns, w
 from walreplay.names import fold
 from walreplay.session import steps
 from walreplay.session.isolation import settings
+from walreplay.spark.workers.process import spark_task
 from walreplay.spark.workers.rows import refusal_in, refusal_text
 from walreplay.table.table_run import ALTER, Merge, log_task, own_columns
 from walreplay.types.base import ColumnType
@@ -304,6 +305,7 @@ class RewriteTask:
     log: OldLogRows | None = None
 
 
+@spark_task
 def rewrite_batches(batches: Iterable[pa.RecordBatch], *, task: RewriteTask) -> Iterator[pa.RecordBatch]:
     """Yield rows with their table's new columns.
 
