@@ -55,7 +55,7 @@ def file_writer(spark: SparkSession, target: Path) -> FileWriter:
 def opened(spark: SparkSession, table: TableName) -> LocalTable | None:
     """Open a table; None where statements have to write to it."""
     with suppress(LeftToSpark):
-        return file_writer(spark, Path(table.path or "").parent)._open(spark, table)
+        return file_writer(spark, Path(table.path or "").parent).opened(spark, table)
     return None
 
 
