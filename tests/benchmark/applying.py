@@ -23,7 +23,8 @@ from walreplay.config import make_settings
 from walreplay.delta.statements import sql_schema
 from walreplay.delta.target import Target
 from walreplay.job.context import RunContext
-from walreplay.job.scanning import RunInput, Scanning, buckets_of
+from walreplay.job.execution import buckets_of
+from walreplay.job.scanning import RunInput, Scanning
 from walreplay.session.isolation import settings
 from walreplay.session.session import build_session
 from walreplay.spark import captures as source

@@ -1,7 +1,8 @@
-"""What the benchmarks' captures hold is what their makers say."""
+"""What the benchmarks' captures hold is what their makers say, and what they measure is still there."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from walreplay.protocol.framing import Framing
 from walreplay.protocol.reader import read_stream
 
 _SIZE = 1_200_000
+BENCHMARK = Path(__file__).parents[1] / "benchmark"
 
 
 def _held(table: ReplayedTable) -> Expected:
@@ -85,3 +87,9 @@ def test_the_parser_that_an_engineer_writes_in_an_afternoon_reads_whole_messages
         assert [value is None for value in found] == column.is_null().to_pylist()
         if name != "shipped_at":
             assert [str(value, "utf-8") for value in found] == list(map(str, column.to_pylist()))
+
+
+@pytest.mark.parametrize("module", sorted(path.stem for path in BENCHMARK.glob("*.py")))
+def test_each_benchmark_finds_what_it_measures(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARK)
+    assert import_module(module).__doc__
