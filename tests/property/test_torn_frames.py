@@ -76,7 +76,9 @@ def drawn(pick: Pick, name: str, framing: Framing) -> tuple[bytes, list[int], bo
         is_own = len(own) > 0 and pick(range(4), "where") > 0
         at = pick(own if is_own else range(own.stop, max(own.stop, end) + 1), "at")
         stream += session.data[:at]
-        in_a_row = in_a_row or (number > 0 and at < ends_of(session, 0)[0])
+        # What lacks its newline alone is torn, too.
+        first_end = session.own[1].stop if framing is Framing.RECVLOGICAL else ends_of(session, 0)[0]
+        in_a_row = in_a_row or (number > 0 and at < first_end)
         breaks.append(len(stream))
         received = max((lsn for end, lsn in session.ends if end <= at), default=-1)
         # What was not confirmed comes again.
@@ -157,6 +159,16 @@ def test_two_torn_messages_in_a_row_are_refused_and_the_error_says_what_to_cut_o
         for size in (1, 9, 15, 20):
             at = whole.own[number].start
             refused_and_cut(name, whole.data[:at] + whole.data[:size], whole.data, (at, size))
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_two_begins_without_their_newlines_are_torn_messages_in_a_row(name: str) -> None:
+    """Nothing else tells a session of a Begin from a Begin within the session before."""
+    whole, messages = wire(name, -1, Framing.RECVLOGICAL), list(sent(parts_of(name), -1))
+    begins = [number for number, message in enumerate(messages[:-1]) if isinstance(message, m.Begin)]
+    for number in (begins[0], begins[-1]):
+        at = whole.own[number + 1].start
+        refused_and_cut(name, whole.data[:at] + whole.data[: whole.own[1].start], whole.data, at)
 
 
 def refused_and_cut(name: str, torn: bytes, session: bytes, label: object) -> None:
