@@ -151,24 +151,14 @@ def test_every_byte_of_a_frame_may_be_the_last_one(framing: Framing) -> None:
 
 @pytest.mark.parametrize("name", further(STREAMS, but=("o09 as recorded",)))
 def test_two_torn_messages_in_a_row_are_refused_and_the_error_says_what_to_cut_out(name: str) -> None:
-    """A session that is no more than the beginning of a Begin, behind a message that lacks its newline alone."""
+    """A session of a Begin, or of the beginning of one, behind a message that lacks its newline alone."""
     whole = wire(name, -1, Framing.RECVLOGICAL)
     # Long messages, and such as end a transaction.
     by_size = sorted(range(1, len(whole.own)), key=lambda number: whole.own[number - 1].start - whole.own[number].start)
     for number in (*by_size[:: max(len(by_size) // examples(6), 1)], len(whole.own) - 1):
-        for size in (1, 9, 15, 20):
+        for size in (1, 9, 15, 20, whole.own[1].start):  # the last: all but its newline
             at = whole.own[number].start
             refused_and_cut(name, whole.data[:at] + whole.data[:size], whole.data, (at, size))
-
-
-@pytest.mark.parametrize("name", STREAMS)
-def test_two_begins_without_their_newlines_are_torn_messages_in_a_row(name: str) -> None:
-    """Nothing else tells a session of a Begin from a Begin within the session before."""
-    whole, messages = wire(name, -1, Framing.RECVLOGICAL), list(sent(parts_of(name), -1))
-    begins = [number for number, message in enumerate(messages[:-1]) if isinstance(message, m.Begin)]
-    for number in (begins[0], begins[-1]):
-        at = whole.own[number + 1].start
-        refused_and_cut(name, whole.data[:at] + whole.data[: whole.own[1].start], whole.data, at)
 
 
 def refused_and_cut(name: str, torn: bytes, session: bytes, label: object) -> None:
