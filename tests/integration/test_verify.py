@@ -73,8 +73,14 @@ FAULTS: Final = {
             "ALTER TABLE {} DROP COLUMN note",
         )
     ),
+    "a column of a type that none of ours has": Fault(("ALTER TABLE {} ADD COLUMN more MAP<STRING, INT>",)),
 }
-UNSHOWN: Final = {"nothing": "equal", "no change of rows": "equal", "a column gone": "different"}
+UNSHOWN: Final = {
+    "nothing": "equal",
+    "no change of rows": "equal",
+    "a column gone": "different",
+    "a column of a type that none of ours has": "different",
+}
 
 
 def name_of(number: int) -> str:

@@ -328,9 +328,9 @@ class LocalTable:
         return tuple(columns)
 
     @property
-    def all_columns(self) -> tuple[FileColumn, ...]:
-        """All of the table's columns as its files have them."""
-        return self.columns(pa.schema(self._delta_table.schema().to_arrow())) or ()
+    def arrow_schema(self) -> pa.Schema:
+        """The columns in Arrow's types."""
+        return pa.schema(self._delta_table.schema().to_arrow())
 
     @cached_attribute
     def files(self) -> Sequence[TableFile]:

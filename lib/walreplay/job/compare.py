@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, StructType
 from pyspark.sql.window import Window
@@ -49,6 +50,7 @@ _BUCKETS: Final = 1024
 
 _PAIRS_A_JOB: Final = 256  # each of its tasks is sent the names of all their files
 _MOST_TASKS: Final = 16
+_OTHER_COLUMNS: Final = "the columns of the one table are not those of the other"
 
 # Beside columns `c0`, `c1` and so on, which no table's name can be mistaken for here.
 _BUCKET: Final = "bucket"
@@ -336,20 +338,18 @@ class TablePair:
         entry = self.entry
         if entry is None or entry.share is not None or not (self.of_source or self._has_right_shape(entry)):
             raise LeftToSpark("more than rows has to be compared")
-        opened = [writer.opened(spark, compared.table) for compared in (self.right, entry)]
-        columns = [{column.name: column for column in table.all_columns} for table in opened]
-        names = self._names_of_source(entry) if self.of_source else [*columns[0]]
-        if not (columns[0].keys() >= set(names) <= columns[1].keys() if self.of_source else names == [*columns[1]]):
-            raise LeftToSpark("the columns of the one table are not those of the other")
-        pair = []
-        for table, by_name in zip(opened, columns, strict=True):
-            chosen = tuple(by_name[name] for name in names if name not in self.left_out)
-            pair.append(small_files(table, chosen))
-        right, present = pair
-        for one_column, other in zip(right.columns, present.columns, strict=True):
-            if one_column.type != other.type:
-                raise LeftToSpark("a column has another type")
-        return right, present
+        right, present = (writer.opened(spark, compared.table) for compared in (self.right, entry))
+        names, present_names = ([field["name"] for field in table.fields] for table in (right, present))
+        if self.of_source:
+            names = self._names_of_source(entry)
+        elif names != present_names:
+            raise LeftToSpark(_OTHER_COLUMNS)
+        # By the right table's types alone: what somebody has changed in the other one may have any.
+        schema = pa.schema([right.arrow_schema.field(name) for name in names if name not in self.left_out])
+        right_columns, present_columns = right.columns(schema), present.columns(schema)
+        if right_columns is None or present_columns is None:
+            raise LeftToSpark(_OTHER_COLUMNS)
+        return small_files(right, right_columns), small_files(present, present_columns)
 
     def _names_of_source(self, entry: MirrorEntry) -> list[str]:
         """Return the columns that are compared with a source's, if both tables have the same ones, and only open rows.
@@ -363,7 +363,7 @@ class TablePair:
         if self.metadata.rows is RowKind.VERSION or OWN in sources[0] | sources[1]:
             raise LeftToSpark("some rows are not the source's any more")
         if names[0] != names[1] or sources[0] != sources[1]:
-            raise LeftToSpark("the columns of the one table are not those of the other")
+            raise LeftToSpark(_OTHER_COLUMNS)
         rescued = self.metadata.rescued_data
         return [name for _, name in names[0]] + ([] if rescued is None else [rescued])
 

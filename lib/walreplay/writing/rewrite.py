@@ -115,8 +115,8 @@ def rewrite_fold(table: LocalTable, otherwise: MergeFold) -> RewriteFold:
     identity, columns = _row_identity(merge, sources), table.columns(merge.schema)
     if columns is None or len(columns) < len(table.fields):
         raise LeftToSpark(OTHER_COLUMNS)
-    files = small_files(table, columns)
-    before = Before(files.folder, files.files, columns, sources, identity, merge.empties)
+    files = small_files(table, columns).files
+    before = Before(table.folder, files, columns, sources, identity, merge.empties)
     work = partial(write_rewritten, task=merge.fold_task, before=before, kept=otherwise.kept)
     return RewriteFold(otherwise.rows, work, merge, table, otherwise)
 
