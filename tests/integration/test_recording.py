@@ -319,8 +319,16 @@ def test_a_store_that_lies_is_not_believed(server: Server, store: Any, tmp_path:
                 server.execute("INSERT INTO events (v) SELECT 'x' FROM generate_series(1, 100)")
                 wait_until(lambda: "does not have it" in recorder.said(), "that it is noticed", recorder.said)
                 assert (confirmed_lsn(server) or 0) <= archive.end()
+                count = len(archive.files())
+                for _ in range(8):  # longer than --file-seconds each
+                    server.execute("INSERT INTO events (v) VALUES ('later')")
+                    time.sleep(0.4)
+                end = server.lsn()
                 proxy.lies = False
-                recorder.await_stored(server.lsn(), archive.end)
+                recorder.await_stored(end, archive.end)
+                # What comes behind a file that is not stored yet goes into one file, and not into one for each time.
+                names = names_of(archive.files())[count:]
+                assert len([name for name in names if name.start_lsn < end]) <= 3
                 assert recorder.end() == 0
             _check(archive, server)
         finally:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from pyarrow import fs
@@ -79,8 +80,10 @@ class Recorder:
         return self.log.read_text(encoding="utf-8") if self.log.exists() else ""
 
     def await_stored(self, lsn: int, end: Callable[[], int]) -> None:
-        """Wait until all up to an LSN is in the archive."""
-        wait_until(lambda: end() >= lsn, f"LSN {lsn:X} in the archive", self.said, patience=300)
+        """Wait until all up to an LSN is in the archive, for as long as it grows."""
+        while (stored := end()) < lsn:
+            is_growing = partial(lambda before: end() > before, stored)
+            wait_until(is_growing, f"LSN {lsn:X} in the archive, which ends at {stored:X}", self.said, patience=120)
 
 
 def names_of(files: Sequence[str]) -> list[RecordedName]:

@@ -113,16 +113,18 @@ class Cutting:
         """How long ago the file was begun."""
         return time.monotonic() - self._began
 
-    def is_due(self, *, is_quiet: bool = False, is_asked: bool = False) -> bool:
+    def is_due(self, *, is_quiet: bool = False, is_asked: bool = False, is_behind: bool = False) -> bool:
         """Return whether the file should end here.
 
         Args:
             is_quiet: one that has keepalives alone, too.
             is_asked: at once, unless a transaction is open.
+            is_behind: files wait for the store: by its bytes alone, as one more would only wait behind them.
         """
         if not self._has_messages and not is_quiet and not is_asked:
             return False
-        share = max(len(self.data) / self._file_bytes, (time.monotonic() - self._first) / self._file_seconds)
+        age = 0 if is_behind else (time.monotonic() - self._first) / self._file_seconds
+        share = max(len(self.data) / self._file_bytes, age)
         return share >= _PATIENCE or (not self._is_inside and (is_asked or (share >= 1 and not self._streams)))
 
     def cut(self) -> StreamPiece:

@@ -143,7 +143,8 @@ class Transfer:
         passed = cutting.end_lsn - cutting.start_lsn
         is_quiet = passed >= _QUIET_BYTES or (passed > 0 and cutting.seconds >= _QUIET_SECONDS)
         # A server that is being stopped waits until all that it has sent is confirmed.
-        if cutting.is_due(is_quiet=is_quiet, is_asked=self._asks >= _ASKS and passed > 0):
+        is_asked, is_behind = self._asks >= _ASKS and passed > 0, self._storing.waiting_bytes > 0
+        if cutting.is_due(is_quiet=is_quiet, is_asked=is_asked, is_behind=is_behind):
             self._storing.add(cutting.cut())
 
     def _confirm(self) -> None:
@@ -173,8 +174,7 @@ class Transfer:
 
     def _is_away(self) -> bool:
         failing, busy, now = self._storing.failing_since, self._storing.busy_since, time.monotonic()
-        is_failing = failing is not None and now - failing > _AWAY_SECONDS
-        return is_failing or (busy is not None and now - busy > _HANGS_SECONDS)
+        return now - (failing or now) > _AWAY_SECONDS or now - (busy or now) > _HANGS_SECONDS
 
     def _away(self, problem: str) -> TargetError:
         return TargetError(

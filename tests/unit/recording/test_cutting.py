@@ -141,3 +141,17 @@ def test_the_last_file_has_all_that_is_whole_and_nothing_that_is_open(
     assert [message for message in sent if message not in last.data] == []
     later = [payload for payload in sender.payloads[whole + 1 : count] if payload[:1] == b"w"]
     assert [message for message in later if message in last.data] == []
+
+
+def test_a_file_ends_by_its_age_only_while_no_other_one_waits_for_the_store() -> None:
+    sender = _Sender()
+    for _ in range(4):
+        sender.transaction("plain", 1)
+    size = sum(len(payload) + 5 for payload in sender.payloads)  # with the heads of CopyData
+    cutting = Cutting(1000, size, 1e-9)
+    for payload in sender.payloads[:-1]:
+        cutting.add(payload)
+        assert not cutting.is_due(is_behind=True)
+    assert cutting.is_due()
+    cutting.add(sender.payloads[-1])
+    assert cutting.is_due(is_behind=True)
