@@ -90,7 +90,8 @@ class Comparison:
             yield from _difference(f"history as of {stop.lsn:X}", stop.tables[name], as_of(history, stop.lsn))
         log = place.with_name(f"{place.name}__changes")
         if not log.exists():  # nothing has changed since it was loaded
-            if table.rows != self._first[name].rows:
+            first = self._first.get(name)
+            if table.rows != ([] if first is None else first.rows):
                 yield f"{name}: no change log, and other rows than were loaded"
             return
         changes = read(log)

