@@ -196,6 +196,8 @@ def _composite(connection: psycopg.Connection[Any], chance: random.Random) -> No
 def _many_types(connection: psycopg.Connection[Any], chance: random.Random) -> None:
     key = chance.randrange(40)
     values = {name: chance.choice(pool) if chance.random() < 0.8 else None for name, pool in _VALUES.items()}
+    if values["c_numeric"] == "Infinity" and connection.info.server_version < 140_000:  # it has none yet
+        values["c_numeric"] = "0"
     if chance.random() < 0.6:
         changed = ", ".join(f"{name} = excluded.{name}" for name in chance.sample(list(values), 4))
         connection.execute(
