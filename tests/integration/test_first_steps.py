@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.postgres import chosen_versions, running_server
-from support.recording import Recorder, end_of
+from support.recording import Recorder, available, end_of
 from support.truth import Beyond, assert_tables_equal
 from support.waiting import wait_until
 from support.workload import SCHEMAS, SETUP, at_work, run_workload
@@ -30,7 +30,8 @@ def test_three_commands_make_tables_of_a_server_at_work(
     with running_server(version, settings={"wal_sender_timeout": "5s"}) as server:
         server.execute(*SETUP, "CREATE PUBLICATION archive FOR ALL TABLES")
         run_workload(server, transactions=200, seed=1, pause=lambda: None)
-        recorder = Recorder(server, str(captures), tmp_path / "log", "--file-seconds", "1", "--create", "--announce")
+        options = ["--create", *available(version, "--announce")]
+        recorder = Recorder(server, str(captures), tmp_path / "log", "--file-seconds", "1", *options)
         recorder.start("--and-copy", str(base), "--metrics", str(tmp_path / "record.prom"))
         try:
             wait_until(lambda: captures.exists(), "the archive", recorder.said)

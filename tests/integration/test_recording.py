@@ -226,7 +226,7 @@ def test_a_commit_that_follows_a_message_of_no_transaction_is_not_taken_for_stor
     server: Server, tmp_path: Path
 ) -> None:
     """The message has the LSN at which the commit begins; a recorder that starts again there has to be sent it."""
-    if not available(server.version, "--messages"):
+    if not available(server.version, "--announce"):
         pytest.skip("the server sends no messages")
     archive = ArchiveFolder(tmp_path / "captures")
     recorder = Recorder(server, str(archive.folder), tmp_path / "log", "--file-seconds", "0.1", "--heartbeat", "0")
@@ -411,6 +411,16 @@ def test_what_cannot_be_recorded_is_said_and_nothing_is_left(server: Server, tmp
     assert re.search(said, recorder.said()), recorder.said()
     assert "secret" not in recorder.said()
     assert server.rows("SELECT slot_name FROM pg_replication_slots") == slots
+
+
+def test_announcements_are_refused_where_a_server_does_not_send_them(server: Server, tmp_path: Path) -> None:
+    if available(server.version, "--announce"):
+        pytest.skip("needs a server before PostgreSQL 14 (WALREPLAY_SERVERS)")
+    recorder = Recorder(server, str(tmp_path / "captures"), tmp_path / "log", "--create", "--announce")
+    recorder.start()
+    assert recorder.wait() == 1
+    assert "would not send announcements" in recorder.said()
+    assert confirmed_lsn(server) is None  # no slot
 
 
 def test_a_slot_that_was_made_anew_needs_a_new_session_whose_name_says_what_is_missing(

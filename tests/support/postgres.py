@@ -361,7 +361,7 @@ TEXT_SETTINGS = (
     "SET DateStyle = 'ISO, YMD'",
     "SET IntervalStyle = 'postgres'",
     "SET bytea_output = 'hex'",
-    "SET extra_float_digits = 1",
+    "SET extra_float_digits = 3",
 )
 
 _COLUMNS = """

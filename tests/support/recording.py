@@ -26,11 +26,11 @@ from walreplay.recorded_names import RecordedName
 SLOT = "archive"
 
 
-_SINCE: Final = {"--messages": 14, "--binary": 14, "--streaming=on": 14, "--two-phase": 15, "--streaming=parallel": 16}
+_SINCE: Final = {"--announce": 14, "--binary": 14, "--streaming=on": 14, "--two-phase": 15, "--streaming=parallel": 16}
 
 
 def available(version: int, *options: str) -> list[str]:
-    """Return those options of the protocol that a server of a major version has."""
+    """Return those options that a server of a major version has."""
     return [option for option in options if _SINCE[option] <= version]
 
 

@@ -9,9 +9,17 @@
 -- What older rows have in a column is also said before a table is rewritten, since PostgreSQL forgets it then.
 --
 -- It takes the rights to create a schema and an event trigger (a superuser, or what a managed service gives in its
--- place), and no extension.  It runs on PostgreSQL 10 and later; servers before 14 do not send the messages.
+-- place), and no extension.
 -- To remove it: DROP EVENT TRIGGER walreplay_ddl, walreplay_drop and walreplay_rewrite; DROP SCHEMA walreplay CASCADE;
 BEGIN;
+
+DO $walreplay$
+BEGIN
+    IF current_setting('server_version_num')::int < 140000 THEN
+        RAISE EXCEPTION 'this server would not send announcements: PostgreSQL does from version 14 on';
+    END IF;
+END
+$walreplay$;
 
 CREATE SCHEMA IF NOT EXISTS walreplay;
 
@@ -37,19 +45,14 @@ AS $walreplay$
 DECLARE
     found jsonb;
 BEGIN
-    IF current_setting('server_version_num')::int < 110000 THEN
-        RETURN '{}';  -- Such a server writes every row anew, and each may have another value.
-    END IF;
-    EXECUTE $query$
-        SELECT jsonb_object_agg(s.attnum, CASE WHEN octet_length(s.value) <= 65536 THEN s.value END)
-        FROM (
-            SELECT a.attnum,
-                CASE WHEN t.typdelim = ',' THEN (a.attmissingval::text::text[])[1]
-                    ELSE substr(a.attmissingval::text, 2, length(a.attmissingval::text) - 2) END AS value
-            FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-            WHERE a.attrelid = $1 AND a.attnum > 0 AND a.atthasmissing AND NOT a.attisdropped
-        ) s
-    $query$ INTO found USING relation;
+    SELECT jsonb_object_agg(s.attnum, CASE WHEN octet_length(s.value) <= 65536 THEN s.value END) INTO found
+    FROM (
+        SELECT a.attnum,
+            CASE WHEN t.typdelim = ',' THEN (a.attmissingval::text::text[])[1]
+                ELSE substr(a.attmissingval::text, 2, length(a.attmissingval::text) - 2) END AS value
+        FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+        WHERE a.attrelid = relation AND a.attnum > 0 AND a.atthasmissing AND NOT a.attisdropped
+    ) s;
     RETURN coalesce(found, '{}');
 END
 $walreplay$;
