@@ -12,7 +12,7 @@ from support.postgres import chosen_versions, running_server
 from support.recording import Recorder, available, end_of
 from support.truth import Beyond, assert_tables_equal
 from support.waiting import wait_until
-from support.workload import SCHEMAS, SETUP, at_work, run_workload
+from support.workload import SCHEMAS, SETUP, TRUNCATED, at_work, run_workload
 from walreplay.cli import main
 from walreplay.lsn import parse_lsn
 
@@ -54,6 +54,7 @@ def test_three_commands_make_tables_of_a_server_at_work(
             json.loads(report.out[report.out.rindex("\n{\n") :] if "\n{\n" in report.out else report.out)["warnings"]
             == []
         )
-        tables = server.source_tables(*SCHEMAS)
+        # PostgreSQL 10 sends no TRUNCATE.
+        tables = [t for t in server.source_tables(*SCHEMAS) if version > 10 or t.qualified_name not in TRUNCATED]
     lsn = parse_lsn(Path(f"{base}.lsn").read_text().strip())
     assert_tables_equal(spark, target, tables, Beyond(loaded=lsn - 1))

@@ -78,6 +78,9 @@ _VALUES: dict[str, Sequence[str]] = {
     "c_amount": ("0.10", "999999.99"),
 }
 
+TRUNCATED = ("live.emptied", "live.full_without_key")
+"""Tables that the workload empties."""
+
 EXPECTED_FAILURES: tuple[type[psycopg.Error], ...] = (
     psycopg.errors.DeadlockDetected,
     psycopg.errors.UniqueViolation,
@@ -218,7 +221,7 @@ def _emptied(connection: psycopg.Connection[Any], chance: random.Random) -> None
     elif chance.random() < 0.7:
         connection.execute("TRUNCATE live.emptied RESTART IDENTITY")
     else:
-        connection.execute("TRUNCATE live.emptied, live.full_without_key")
+        connection.execute(f"TRUNCATE {', '.join(TRUNCATED)}".encode())
 
 
 _CHANGES: Sequence[Change] = (
