@@ -377,6 +377,43 @@ def test_a_recorder_goes_on_behind_a_failover(tmp_path: Path) -> None:
                 primary.start()
 
 
+@pytest.mark.full
+def test_a_standby_that_is_promoted_while_it_is_recorded_goes_on_in_its_own_timeline(tmp_path: Path) -> None:
+    archive = ArchiveFolder(tmp_path / "captures")
+    with running_server(settings=_SETTINGS) as primary:
+        primary.execute(*_SETUP)
+        with primary.followed() as standby:
+            recorder = Recorder(standby, str(archive.folder), tmp_path / "log", *_OPTIONS)
+            recorder.start("--create")
+            try:
+                # A standby has to see what runs on the primary, before it can make a slot.
+                snapshot = "SELECT pg_log_standby_snapshot()"
+                wait_until(lambda: primary.rows(snapshot) and confirmed_lsn(standby), "the slot", recorder.said)
+                with _Work(primary, _SEED):
+                    time.sleep(2)
+                _settle(primary)
+                end = primary.lsn()
+                primary.execute("INSERT INTO events (v) VALUES ('behind')")  # a standby has no heartbeats
+                recorder.await_stored(end, archive.end)
+                primary.stop("immediate")
+                standby.promote()
+                with _Work(standby, _SEED):
+                    time.sleep(2)
+                _settle(standby)
+                recorder.await_stored(standby.lsn(), archive.end)
+                assert recorder.end() == 0, recorder.said()
+                recorder.start()
+                standby.execute("INSERT INTO events (v) VALUES ('behind')")
+                recorder.await_stored(standby.lsn(), archive.end)
+                assert recorder.end() == 0, recorder.said()
+                _check(archive, standby)
+                assert "the standby was promoted" in recorder.said()
+                assert '"timeline": 2' in max(archive.folder.glob("_recorded/*.json")).read_text()
+            finally:
+                recorder.kill()
+                primary.start()
+
+
 _SLOT: Final = "SELECT pg_create_logical_replication_slot('archive', 'pgoutput')"
 _REFUSALS: Final[dict[str, tuple[Sequence[str], Sequence[str], int, str]]] = {
     "no slot": ((), (), 1, "there is no slot archive.*--create"),

@@ -88,7 +88,8 @@ class Recorder:
             log("the server is starting")
             while is_starting(options.dsn) and not self._is_ending:
                 self._wait(1)
-        with closing(Stream(options.dsn, self.is_ending)) as stream, closing(Watch(options.dsn)) as watch:
+        # The watch first: it sees each promotion since the stream has said its timeline.
+        with closing(Watch(options.dsn)) as watch, closing(Stream(options.dsn, self.is_ending)) as stream:
             self._was_reached = True
             try:
                 claim = self._start(stream, watch, options.stream.of_server(stream.version))
@@ -130,10 +131,8 @@ class Recorder:
         archive = RecordedArchive(self._store)
         missing = watch.missing_publications(options.stream.publications)
         if missing:
-            raise ConfigError(
-                f"there is no publication {missing[0]} in the database {stream.database}",
-                remedy="Make it before the slot, which sends by what was published then: CREATE PUBLICATION",
-            )
+            remedy = "Make it before the slot, which sends by what was published then: CREATE PUBLICATION"
+            raise ConfigError(f"there is no publication {missing[0]} in the database {stream.database}", remedy=remedy)
         origin = SlotOrigin(stream.system, stream.timeline, stream.database, options.slot)
         archive.check_origin(origin, stream.switch_point, new_session=options.new_session)
         if slot is None:
@@ -184,10 +183,9 @@ def _nothing_recorded(problem: str) -> TargetError:
 def _check_slot(slot: dict[str, Any], database: str, options: RecordOptions) -> None:
     name = options.slot
     if slot["plugin"] != "pgoutput" or slot["database"] != database:
-        raise ConfigError(
-            f"the slot {name} is of the plugin {slot['plugin']} and the database {slot['database']}",
-            remedy="It has to be of pgoutput and of the database that is recorded: name another one",
-        )
+        problem = f"the slot {name} is of the plugin {slot['plugin']} and the database {slot['database']}"
+        remedy = "It has to be of pgoutput and of the database that is recorded: name another one"
+        raise ConfigError(problem, remedy=remedy)
     why = slot.get("invalidation_reason") or ("wal_removed" if slot.get("wal_status") == "lost" else None)
     if why:
         raise OrderError(

@@ -244,6 +244,7 @@ class Watch:
         # A heartbeat must not wait for a standby, which may be this recorder.
         self._conninfo = _conninfo(dsn, "-c statement_timeout=10s -c synchronous_commit=off")
         self._connection = self._connect()
+        self._was_standby = self.is_standby()
 
     def _connect(self) -> psycopg.Connection[Any]:
         import psycopg
@@ -267,6 +268,10 @@ class Watch:
     def is_standby(self) -> bool:
         """Return whether the server replays another one's WAL."""
         return bool(self._rows("SELECT pg_is_in_recovery()")[0][0])
+
+    def is_promoted(self) -> bool:
+        """Return whether it was a standby when this was made, and writes a timeline of its own now."""
+        return self._was_standby and not self.is_standby()
 
     def run(self, script: str) -> None:
         """Run SQL, for as long as it takes."""

@@ -126,8 +126,7 @@ class _ObjectStore(Store):
     def read(self, name: str) -> bytes | None:
         try:  # by its name, Arrow would decompress it
             with self._system.open_input_stream(f"{self._path}/{name}", compression=None) as stream:
-                data: bytes = stream.read()
-                return data
+                return bytes(stream.read())
         except FileNotFoundError:
             return None
 

@@ -106,10 +106,8 @@ class ArchiveClaim:
         names = filter(None, map(RecordedName.parse, self._store.names()))
         later = [name for name in names if name.number >= self.next_number]
         if later:
-            problem = "another recorder has stored it since this one looked at the archive"
-            raise OrderError(
-                problem, path=f"{self._store.shown}/{later[0]}", remedy="Start again: it goes on behind it"
-            )
+            problem, remedy = "another recorder has stored it meanwhile", "Start again: it goes on behind it"
+            raise OrderError(problem, path=f"{self._store.shown}/{later[0]}", remedy=remedy)
 
     def has_stored(self, name: RecordedName) -> None:
         """Go on behind a file."""
@@ -146,11 +144,9 @@ class RecordedArchive:
             problem, remedy = f"the folder has other files, such as {min(foreign)}", "Record into a folder of its own"
             raise OrderError(problem, path=store.shown, remedy=remedy)
         if self._last and self._described is None:
-            raise OrderError(
-                f"the archive has files, and no {_path(1)} says whose they are",
-                path=store.shown,
-                remedy="Fetch that folder from where the archive was recorded, or record into another one",
-            )
+            problem = f"the archive has files, and no {_path(1)} says whose they are"
+            remedy = "Fetch that folder from where the archive was recorded, or record into another one"
+            raise OrderError(problem, path=store.shown, remedy=remedy)
 
     @property
     def is_new(self) -> bool:
@@ -185,11 +181,9 @@ class RecordedArchive:
         if (stretch.system, stretch.database) != (origin.system, origin.database):
             server = f" of another server (system {stretch.system}, and not {origin.system})"
             other = stretch.database + (server if stretch.system != origin.system else "")
-            raise OrderError(
-                f"the archive is of the database {other}, and this is {origin.database}",
-                path=place,
-                remedy="Record into another folder: it is a source of its own",
-            )
+            problem = f"the archive is of the database {other}, and this is {origin.database}"
+            remedy = "Record into another folder: it is a source of its own"
+            raise OrderError(problem, path=place, remedy=remedy)
         if stretch.slot != origin.slot and not new_session:
             remedy = f"{_ONE}. If that slot is given up, start once with --new-session"
             problem = f"{stretch.reader} records into this folder, and not the slot {origin.slot}"
@@ -254,9 +248,7 @@ def _parse(described: bytes) -> _Stretch:
     try:
         return _Stretch(**json.loads(described))
     except (ValueError, TypeError) as error:
-        raise TargetError(
-            "the archive's description is damaged", path=_DESCRIPTIONS, remedy="Fetch it again"
-        ) from error
+        raise TargetError("the archive's description is damaged", path=_DESCRIPTIONS, remedy="Fetch it anew") from error
 
 
 def _path(number: int) -> str:

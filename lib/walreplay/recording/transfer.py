@@ -11,7 +11,7 @@ from typing import Final
 from walreplay.errors import TargetError
 from walreplay.lsn import POSTGRES_EPOCH_UNIX_MICROS
 from walreplay.progress import log
-from walreplay.recording.cutting import Cutting
+from walreplay.recording.cutting import Cutting, StreamPiece
 from walreplay.recording.server import SessionError, Stream, StreamOptions, Watch
 from walreplay.recording.storing import Storing
 
@@ -136,7 +136,12 @@ class Transfer:
                     self._asks = self._asks + 1 if time.monotonic() - self._answered < _ASK_SECONDS else 1
                     self._is_asked = True
             elif len(cutting.data) >= file_bytes and cutting.is_due():
-                self._storing.add(cutting.cut())
+                self._store(cutting.cut())
+
+    def _store(self, piece: StreamPiece) -> None:
+        if self._watch.is_promoted():  # a session has one timeline: what came since comes again in another one
+            raise SessionError("the standby was promoted")
+        self._storing.add(piece)
 
     def _cut(self) -> None:
         cutting = self._cutting
@@ -145,7 +150,7 @@ class Transfer:
         # A server that is being stopped waits until all that it has sent is confirmed.
         is_asked, is_behind = self._asks >= _ASKS and passed > 0, self._storing.waiting_bytes > 0
         if cutting.is_due(is_quiet=is_quiet, is_asked=is_asked, is_behind=is_behind):
-            self._storing.add(cutting.cut())
+            self._store(cutting.cut())
 
     def _confirm(self) -> None:
         """Tell the server what is stored, at once; else that we are there, now and then, and when it asks."""
@@ -184,9 +189,9 @@ class Transfer:
         )
 
     def _finish(self, is_ending: Callable[[], bool]) -> bool:
-        cut = self._cutting.last_cut()
-        if cut is not None:
-            self._storing.add(cut)
+        if cut := self._cutting.last_cut():
+            with suppress(SessionError):
+                self._store(cut)
         while not is_ending():  # the connection is lost: there is time
             if self._storing.finish(_WAIT_SECONDS):
                 return True
