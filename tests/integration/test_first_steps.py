@@ -52,11 +52,10 @@ def test_three_commands_make_tables_of_a_server_at_work(
         code = main(["apply", "--captures", str(captures), "--target", str(target), "--config", str(config), "--json"])
         report = capsys.readouterr()
         assert code == 0, report.err
-        assert (
-            json.loads(report.out[report.out.rindex("\n{\n") :] if "\n{\n" in report.out else report.out)["warnings"]
-            == []
-        )
-        # PostgreSQL 10 sends no TRUNCATE.
-        tables = [t for t in server.source_tables(*SCHEMAS) if version > 10 or t.qualified_name not in TRUNCATED]
+        text = report.out[report.out.rindex("\n{\n") :] if "\n{\n" in report.out else report.out
+        # PostgreSQL 10 sends no TRUNCATE; what was deleted before one that came before the copy is not in the copy.
+        emptied = TRUNCATED if version == 10 else ()
+        assert [one for one in json.loads(text)["warnings"] if not any(name in one for name in emptied)] == []
+        tables = [table for table in server.source_tables(*SCHEMAS) if table.qualified_name not in emptied]
     lsn = parse_lsn(Path(f"{base}.lsn").read_text().strip())
     assert_tables_equal(spark, target, tables, Beyond(loaded=lsn - 1))
