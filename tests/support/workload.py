@@ -78,9 +78,6 @@ _VALUES: dict[str, Sequence[str]] = {
     "c_amount": ("0.10", "999999.99"),
 }
 
-TRUNCATED = ("live.emptied", "live.full_without_key")
-"""Tables that the workload empties."""
-
 EXPECTED_FAILURES: tuple[type[psycopg.Error], ...] = (
     psycopg.errors.DeadlockDetected,
     psycopg.errors.UniqueViolation,
@@ -216,12 +213,12 @@ def _many_types(connection: psycopg.Connection[Any], chance: random.Random) -> N
 
 
 def _emptied(connection: psycopg.Connection[Any], chance: random.Random) -> None:
-    if chance.random() < 0.85:
+    if chance.random() < 0.85 or connection.info.server_version < 110_000:  # which sends no TRUNCATE
         connection.execute("INSERT INTO live.emptied (v) VALUES (%s), ('and')", [_text(chance)])
     elif chance.random() < 0.7:
         connection.execute("TRUNCATE live.emptied RESTART IDENTITY")
     else:
-        connection.execute(f"TRUNCATE {', '.join(TRUNCATED)}".encode())
+        connection.execute("TRUNCATE live.emptied, live.full_without_key")
 
 
 _CHANGES: Sequence[Change] = (
