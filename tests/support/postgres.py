@@ -351,7 +351,7 @@ _SETTINGS = {
     "wal_sender_timeout": "0",
 }
 
-_SINCE = {"logical_decoding_work_mem": 13, "max_slot_wal_keep_size": 13, "logical_replication_mode": 16}
+_SINCE = {"logical_decoding_work_mem": 13}
 """From which major version on a server has a setting."""
 
 _EVERY_SECOND = ("--status-interval", "1", "--fsync-interval", "1")
